@@ -9,9 +9,11 @@ list is that of the source.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from traceprobe.vocabulary import tokens
@@ -50,16 +52,21 @@ def harvested() -> str:
     for path in sorted((*SOURCE.rglob("*.py"), *PROGRAMS.glob("*.py"))):
         for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
             found.update(tokens(text))
-    found.update(
-        tokens(" ".join(strings((SOURCE / "verdict" / "gpu_specs.toml").read_text("utf-8"))))
-    )
+    table = json.loads((SOURCE / "verdict" / "gpu_specs.json").read_text("utf-8"))
+    found.update(tokens(" ".join(strings(table))))
     kept = sorted(filter(PLAIN.fullmatch, found))
     return "\n".join(kept) + "\n"
 
 
-def strings(toml: str) -> list[str]:
-    """What stands between quotes."""
-    return [part for line in toml.splitlines() for part in line.split('"')[1::2]]
+def strings(table: object) -> Iterator[str]:
+    """The texts of a JSON value, and the names of slices of GPUs."""
+    if isinstance(table, str):
+        yield table
+    elif isinstance(table, dict):
+        yield from table.get("mig", ())
+        yield from chain.from_iterable(map(strings, table.values()))
+    elif isinstance(table, list):
+        yield from chain.from_iterable(map(strings, table))
 
 
 def main() -> None:

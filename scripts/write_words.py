@@ -18,8 +18,8 @@ import torch
 
 import traceprobe
 from traceprobe.anonymise.names import EXPRESSIONS
-from traceprobe.ingest.kineto.chunks import TOP_LEVEL
-from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS
+from traceprobe.ingest.kineto.categories import CALLS, GPU, OPERATORS
+from traceprobe.ingest.kineto.envelope import TOP_LEVEL
 from traceprobe.slicing.kineto_fields import PUBLIC_ARGUMENTS
 from traceprobe.slicing.public_values import RECORDED
 from traceprobe.verdict.gpu_specs import table
@@ -38,7 +38,9 @@ MORE = (
     "Host Device Pageable Pinned Managed Array Unified Peer Memcpy Memset DtoH HtoD DtoD PtoP "
     "ProfilerStep Optimizer DataLoader DataPipe DALI iter autograd engine profiler Iteration "
     "hip roc rccl xpu mtia python stream default cpu cuda runtime driver user annotation "
-    "FullyShardedDataParallel DistributedDataParallel FSDP forward backward train training"
+    "FullyShardedDataParallel DistributedDataParallel FSDP forward backward train training "
+    "Torch Compiled Region TorchDynamo Dynamo Cache Lookup CompiledFunction CompiledFxGraph Fx "
+    "dynamo timed compile_id triton poi per red cuMem Malloc Alloc Create Map Free Release Unmap"
 )
 
 

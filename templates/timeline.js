@@ -17,7 +17,7 @@ const timeline = (() => {
   const embedded = (id) => JSON.parse(document.getElementById(id).textContent);
   const part = (name) => box.querySelector(`.timeline-${name}`);
   const { element } = timelineSegments;
-  const { time, at, clean } = timelineFacts;
+  const { time, clean } = timelineFacts;
   const figure = box.closest("figure");
   const canvas = box.querySelector("canvas.timeline");
   const picture = timelineView.make(canvas, part("over"));
@@ -101,7 +101,10 @@ const timeline = (() => {
     segments.hover(null);
     canvas.dataset.from = String(Math.round(low));
     canvas.dataset.to = String(Math.round(low + span));
-    part("range").textContent = `${at(low)} to ${at(low + span)} (${time(span)})`;
+    // As many decimals as tell its ends apart to a thousandth of what is shown.
+    const digits = Math.min(6, Math.max(0, 9 - Math.floor(Math.log10(span))));
+    const [first, last] = [low, low + span].map((ns) => (ns / 1e6).toFixed(digits));
+    part("range").textContent = `${first} to ${last} ms (${time(span)})`;
     part("brush").style.left = `${(100 * low) / model.whole}%`;
     part("brush").style.width = `${(100 * span) / model.whole}%`;
     waiting ||= requestAnimationFrame(draw);

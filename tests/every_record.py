@@ -28,6 +28,12 @@ from traceprobe.records.gpu_metrics import (
     PhaseUtilisations,
     Utilisations,
 )
+from traceprobe.records.host_stalls import (
+    Compilations,
+    CompiledFrame,
+    CompiledRegions,
+    DeviceAllocations,
+)
 from traceprobe.records.kernel_counters import CountedKernel, KernelCounters
 from traceprobe.records.ladder import Missing
 from traceprobe.records.launches import KernelSequence, Launches, LaunchQueue
@@ -46,6 +52,7 @@ from traceprobe.records.roofline import (
     SampledUnits,
     Utilisation,
 )
+from traceprobe.records.summary import UnfusedAttention
 from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 
 WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS, *OPS, *HOST}
@@ -112,7 +119,8 @@ def _set(report: Report, **changes: Any) -> Report:
 def _full_report() -> Report:
     report = with_operators(make_report("io"), 1)
     rank = report.ranks[0]
-    summary = replace(rank.summary, **make_counted())
+    host = replace(rank.summary.host, **make_stalls())
+    summary = replace(rank.summary, host=host, **make_counted())
     return replace(
         report,
         ranks=[replace(rank, summary=summary), *report.ranks[1:]],
@@ -127,6 +135,36 @@ def _full_report() -> Report:
         loader=make_loader(),
         roofline=_roofline(),
     )
+
+
+def make_stalls() -> dict[str, Any]:
+    """What keeps the host from launching, by field."""
+    lines = {"secret_model.py(57): forward": 2_000_000}
+    return {
+        "device_allocations": DeviceAllocations(
+            allocations_per_step=2.0,
+            frees_per_step=2.5,
+            iterations=4,
+            host_ns=3_000_000,
+            cost_ns=2_000_000,
+            for_room=0.5,
+            lines=lines,
+        ),
+        "compilations": Compilations(
+            iterations=4,
+            host_ns=9_000_000,
+            cost_ns=8_000_000,
+            frames=[CompiledFrame(frame=3, versions=146)],
+            lines=lines,
+        ),
+        "compiled_regions": CompiledRegions(
+            regions_per_step=4.0,
+            breaks_per_step=2.0,
+            cost_ns=1_000_000,
+            eager_ns=500_000,
+            lines=lines,
+        ),
+    }
 
 
 def make_nccl_records() -> NcclRecords:
@@ -158,8 +196,10 @@ def with_operators(report: Report, number: int) -> Report:
 
 
 def make_counted() -> dict[str, Any]:
-    """What a summary says of launches and counters."""
+    """What a summary says of launches, attention and counters."""
+    softmax = {"matmul_half": 200_000, "memory": 0, "other": 300_000, "softmax": 100_000}
     return {
+        "attention": UnfusedAttention(count=4, class_ns=softmax, fused_ns=210_000),
         "launches": make_launches(),
         "sequences": [make_sequence()],
         "gpu_metrics": make_gpu_metrics(),

@@ -9,6 +9,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from msgspec import to_builtins
 
 import traceprobe
 from tests.analyses import REFUSED, SAMPLES, report_of
@@ -24,6 +25,14 @@ from traceprobe.render.pages.report_operators import operators_table
 MS = 1_000_000
 LARGE = 500_000
 SECRET = "Kanarienvogel"
+
+
+def without_lines(host):
+    """What the host did, without lines: which are the program's own is told by their folders."""
+    return {
+        name: {k: v for k, v in value.items() if k != "lines"} if isinstance(value, dict) else value
+        for name, value in host.items()
+    }
 
 
 def told(report):
@@ -47,8 +56,9 @@ def told(report):
                 "summary": [
                     getattr(rank.summary, field)
                     for field in rank.summary.__struct_fields__
-                    if field not in ("top_kernels", "sequences", "operators")
+                    if field not in ("top_kernels", "sequences", "operators", "host")
                 ],
+                "host": without_lines(to_builtins(rank.summary.host)),
                 "calls": sorted(
                     (o.count, o.host_ns, o.operations, o.device_ns)
                     for o in rank.summary.operators or []

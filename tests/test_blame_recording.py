@@ -283,7 +283,7 @@ def test_a_program_that_ends_before_the_steps_for_names_keeps_its_recording(reco
     assert len(made.steps) == 5
     assert "is complete, but has no names" in made.said
     # How many depends on whether blocks were made again.
-    assert re.search(r"\d+ more steps?", made.said)
+    assert re.search(r"the program ended \d+ steps? too early for them", made.said)
 
 
 def test_a_loop_that_is_left_early_runs_on_untraced(record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traceprobe.capture.block_lengths import BlockLengths
+from traceprobe.capture.block_lengths import MOST_AHEAD, BlockLengths
 from traceprobe.capture.recording_plan import RecordingPlan
 
 PLAN = RecordingPlan(calibrate=20, active=8, settle=2)
@@ -38,6 +38,17 @@ def test_a_period_that_no_block_can_hold_says_what_it_needs():
 def test_blocks_on_a_gpu_last_half_a_second_where_that_is_affordable(pace_ms, lead_in, unprofiled):
     lengths = BlockLengths(PLAN, 1, pace_ms)
     assert (lengths.lead_in(10), lengths.unprofiled(10)) == (lead_in, unprofiled)
+
+
+@pytest.mark.parametrize(("ahead", "ready"), [(0, 0), (16, 16), (500, MOST_AHEAD)])
+def test_steps_use_up_what_a_loader_has_ready(ahead, ready):
+    lengths = BlockLengths(PLAN, ahead=ahead)
+    assert (lengths.ready, lengths.settle) == (ready, ready + 2)
+    assert lengths.lead_in(10) == max(ready, 2)
+    assert lengths.lead_in(10, made=10) == max(ready - 10, 2)
+    assert lengths.steps == BlockLengths(PLAN).steps + ready + sum(
+        lengths.lead_in(10, made) - 2 for made in (0, PLAN.warmup)
+    )
 
 
 def test_both_at_once():

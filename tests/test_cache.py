@@ -45,7 +45,7 @@ def entries(folder):
 def assert_same(found, expected):
     for name in FRAMES:
         assert_frame_equal(getattr(found, name), getattr(expected, name), check_exact=True)
-    for name in vars(expected).keys() - set(FRAMES):
+    for name in set(expected.__struct_fields__) - set(FRAMES):
         assert getattr(found, name) == getattr(expected, name), name
 
 

@@ -16,6 +16,7 @@ from tests.rendering import terminal_of
 from traceprobe import analyze
 from traceprobe.errors import EmptyTrace, UnsupportedInput
 from traceprobe.ingest.read_trace import read_trace
+from traceprobe.pipeline.inspection import describe
 
 MS = 1_000_000
 LOOP = {
@@ -91,6 +92,15 @@ def test_an_export_says_how_many_launches_it_has_and_that_no_gpu_row_is_there(tm
     launches = sum(call.api == "cudaLaunchKernel" for call in failed.calls)
     with pytest.raises(EmptyTrace, match=f"{launches} kernels were launched .* not one GPU row"):
         read_trace(nsight.write(failed, tmp_path / "run.sqlite"))
+
+
+def test_a_reason_that_helps_nobody_is_followed_by_what_does(tmp_path):
+    scenario, _ = training_loop(**LOOP)
+    failed, _ = without_gpu_rows(scenario)
+    said = "Not all CUDA events might have been collected."
+    path = nsight.write(replace(failed, diagnostics=((0, 30, said),)), tmp_path / "run.sqlite")
+    with pytest.raises(EmptyTrace, match=f"{said} Look for another profiler .* profile it again"):
+        read_trace(path)
 
 
 def test_a_run_on_a_cpu_launches_nothing(tmp_path):
@@ -333,6 +343,14 @@ def cpu_run(*, loading=0, between=0, steps=10, marked=True):
         if marked:
             script.range(f"step {k}", begin, at)
     return script.build()
+
+
+def test_what_a_run_on_a_cpu_holds_is_told_in_its_own_words(tmp_path):
+    path = kineto.write(cpu_run(loading=6), tmp_path / "run.json")
+    told = list(describe(read_trace(path)))
+    assert ("operators", "40, ranges 20") in told
+    assert not [text for subject, text in told if subject == "missing" and "host calls" in text]
+    assert not [subject for subject, _ in told if subject in ("gpu ops", "linked")]
 
 
 OF_GPUS = re.compile(r"\bGPUs?\b|CUDA|cuda|\bdevice\b|[Kk]ernel|[Ll]aunch|multiprocessor|pinned")

@@ -179,6 +179,14 @@ def test_progress_is_shown_on_a_terminal_unless_quiet(folder):
     assert "gpu ops" in quiet
 
 
+def test_what_a_file_holds_is_folded_on_a_terminal_and_whole_elsewhere(folder):
+    env = {"TERM": "dumb", "COLUMNS": "50"}
+    shown = on_a_terminal("inspect", "-q", "run.json", cwd=folder, env=env).split("\r\n")
+    whole = spawn("inspect", "run.json", cwd=folder, env=env).expect(0).out.splitlines()
+    assert max(map(len, shown)) <= 50 < max(map(len, whole))
+    assert " ".join(" ".join(shown).split()) == " ".join(" ".join(whole).split())
+
+
 def on_a_terminal(*arguments, cwd, env):
     """Everything that a command shows on a terminal."""
     ours, theirs = pty.openpty()

@@ -38,11 +38,25 @@ FOREIGN = {
     "et.json": (b'{"schema": "1.1", "pid": 1, "nodes": []}', "an execution trace of PyTorch"),
     "spans.json": (b'{"resourceSpans": []}', "OpenTelemetry"),
     "sizes.json": (b"[[0, 1], [[5, 6], [7, 8]]]", "a memory timeline"),
+    "raw.json.gz": (
+        gzip.compress(b"[" + b"[-1, 1, 9, 0]," * 4 + b"[17, 2, 9, 4]]"),
+        "a memory timeline",
+    ),
+    "py-spy.json": (b'{"$schema": "https://www.speedscope.app/x", "shared": {}}', "speedscope"),
+    "speed.json": (b'{"version": "0", "profiles": [], "shared": {}}', "a speedscope profile"),
+    "shot.json": (b"\x89PNG\r\n\x1a\n" + bytes(90), "a picture"),
+    "sums.csv": (b'"Time (%)","Total Time (ns)"\n1,2\n', "a table of `nsys stats`"),
+    "model.pt": (b"PK\x03\x04" + bytes(26) + b"model/data.pkl" + bytes(9), "of `torch.save`"),
     "snapshot.pickle": (b"\x80\x04\x95" + bytes(9) + b"\x8c\x08segments", "a memory snapshot"),
     "nccl_trace_rank_0": (b"\x80\x04\x95" + bytes(9) + b"\x8c\x09pg_config", "traceprobe hang"),
     "fr.json": (b'{"version": "2.10", "pg_config": {}, "entries": []}', "traceprobe hang"),
     "any.pickle": (b"\x80\x04\x95" + bytes(9) + b"\x8c\x08anything", "is not opened"),
     "page.html": (b"<!DOCTYPE html><html>", "an HTML page"),
+    "cut.json": (
+        b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, '
+        b'"ts": 1, "dur": 2}, {"ph": "X", "ca',
+        "; 1 damaged event lost",
+    ),
     "deep.json": (b'{"traceEvents": [' + b'{"a": ' * 50_000, ""),
     "header.sqlite": (b"SQLite format 3\0", "damaged"),
     "broken.json.gz": (b"\x1f\x8b\x08\0" + bytes(200), "gzip"),
@@ -91,8 +105,10 @@ def test_truncated_files(cli):
 def test_a_truncated_trace_is_read_as_far_as_it_goes(cli):
     data = kineto.dumps(LOOP.scenario())
     (cli.folder / "cut.json").write_bytes(data[: len(data) * 3 // 4])
-    report = json.loads(cli("analyze", "cut.json", "-o", "-").expect(0).out)
+    done = cli("analyze", "cut.json", "-o", "report.json").expect(0)
+    report = json.loads((cli.folder / "report.json").read_text())
     assert [w["code"] for w in report["quality"]["warnings"]] == ["events-lost", "truncated-file"]
+    assert "note: The file ends in the middle of the events" in done.out
 
 
 def test_a_trace_of_a_loader_alone_is_empty(cli):
@@ -134,11 +150,34 @@ def test_inputs_that_are_no_file(cli, command):
     assert "directory" in refused(cli, command, "folder")
 
 
+@pytest.mark.parametrize("command", [["inspect"], ["slice", "--steps", "0:2", "-o", "s.json"]])
+def test_a_folder_where_one_file_is_wanted_names_what_it_holds(cli, trace, command):
+    (cli.folder / "traceprobe-train").mkdir()
+    trace.rename(cli.folder / "traceprobe-train" / "a.json")
+    message = refused(cli, *command, "traceprobe-train")
+    assert message.count("\n") == 1
+    assert "name one of its files: traceprobe-train/a.json" in message
+
+
+def test_a_folder_to_be_rendered_names_its_report(cli):
+    (cli.folder / "traceprobe-train").mkdir()
+    assert "as traceprobe-train/report.json" in refused(cli, "render", "traceprobe-train")
+
+
 @pytest.mark.parametrize("command", ["analyze", "inspect"])
 def test_a_pipe_is_no_input(cli, command):
     os.mkfifo(cli.folder / "pipe.json")
     assert "regular file" in refused(cli, command, "pipe.json")
     assert "regular file" in refused(cli, command, os.devnull)
+
+
+def test_an_empty_name_is_not_the_current_folder(cli, trace):
+    assert "has no name" in refused(cli, "analyze", "", "-o", "a.json")
+
+
+def test_a_url_is_called_one(cli):
+    message = refused(cli, "analyze", "https://example.org/run.json.gz")
+    assert message.startswith("traceprobe: https://example.org/run.json.gz: is a URL; download")
 
 
 def test_the_same_input_twice(cli, trace):

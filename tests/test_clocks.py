@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as changed
 
 from tests.builders import kineto, nsight
 from tests.builders.loop import training_loop
@@ -183,7 +184,7 @@ def test_a_step_without_a_profiler_in_another_unit_is_refused(tmp_path, wrong):
 def test_a_recorded_step_of_another_unit_is_not_used(tmp_path):
     scenario, _ = training_loop(**SYNCHRONISED)
     trace = read(scenario, tmp_path)
-    report = analyze(replace(trace, metadata={"traceprobe": {"unprofiled_step_ms": 1e4}}))
+    report = analyze(changed(trace, metadata={"traceprobe": {"unprofiled_step_ms": 1e4}}))
     assert report.quality.observer_effect is None
     assert [w.code for w in report.quality.warnings] == ["implausible-calibration"]
 

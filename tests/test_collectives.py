@@ -17,7 +17,7 @@ from tests.builders import kineto, memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script
 from traceprobe.capture import nsys_tool
 from traceprobe.ingest import collective_metadata
-from traceprobe.model.events import UNKNOWN, Operation
+from traceprobe.model.codes import UNKNOWN, Operation
 from traceprobe.timeline.collectives import bus_factor
 
 US = 1_000

@@ -10,7 +10,7 @@ from tests.builders.scenario import COMM_STREAM, Process, Script
 from traceprobe.ingest.collective_metadata import collective_operation
 from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.event_kinds import kernel_kind
-from traceprobe.model.events import Kind, Operation
+from traceprobe.model.codes import Kind, Operation
 
 COMMUNICATION = {
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "ALL_REDUCE",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traceprobe
 from tests.analyses import report_of
 from tests.test_whatif import schedule, task
+from traceprobe.model.codes import UNKNOWN, Kind
 from traceprobe.model.contention import GRAPH_GAP_NS, SLOWDOWN
-from traceprobe.model.events import GPU_OPS, HOST_OPERATORS, UNKNOWN, Kind
+from traceprobe.model.events import GPU_OPS, HOST_OPERATORS
 from traceprobe.model.taxonomy import Phase
 from traceprobe.replay.contention import LIKELY, LITTLE, MUCH, period_of_more
 from traceprobe.replay.predict import predict, prepare

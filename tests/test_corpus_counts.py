@@ -9,7 +9,7 @@ import pytest
 
 from tests.analyses import report_of, trace_of
 from traceprobe.errors import TraceprobeError
-from traceprobe.model.events import Kind
+from traceprobe.model.codes import Kind
 
 
 def wanted(row):

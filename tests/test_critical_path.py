@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from tests.test_whatif import schedule, task
 from traceprobe.replay.critical_path import critical_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -15,10 +16,11 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Message, Process, Script, merge
 from tests.test_ingest_kineto import assert_same, read, read_bytes
 from traceprobe.errors import UsageError
+from traceprobe.ingest.kineto import chunks
 from traceprobe.ingest.plausibility import LEAST_OVERRUN_NS
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.ingest.untrusted_values import NAME_LENGTH
-from traceprobe.model.events import UNKNOWN, Source
+from traceprobe.model.codes import UNKNOWN, Source
 
 US = 1_000
 MS = 1_000_000
@@ -149,6 +151,21 @@ def test_a_key_that_is_there_twice_is_counted(tmp_path):
     trace = read_bytes(twice, tmp_path)
     assert trace.quality.damage == {"duplicate-keys": 1}
     assert trace.gpu_ops["group_size"].to_list() == [2, 2]
+
+
+@pytest.mark.parametrize("chunk", [400, 600, 1 << 20])
+def test_keys_that_are_there_twice_are_counted_in_every_chunk(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(chunks, "CHUNK", chunk)
+    script = Script()
+    for n in range(10):
+        at = n * 100 * US
+        script.op("comm", at + 10 * US, at + 20 * US, (at, at + US), message=NOTED)
+    data = kineto.dumps(script.build(), "F")
+    twice = data.replace(b'"Group size"', b'"Group size":7,"Group size"')
+    other = rb'\1{"name":"x","ph":"i","ts":1.0,"pid":0,"tid":0},{"ph":"X"'
+    mixed = re.sub(rb'(,\s*)\{"ph":"X"', other, twice)
+    assert mixed != twice
+    assert read_bytes(mixed, tmp_path).quality.damage == {"duplicate-keys": 10}
 
 
 def test_a_key_that_is_there_twice_beside_other_damage_is_counted(tmp_path):

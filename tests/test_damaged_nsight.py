@@ -354,7 +354,7 @@ def test_more_text_than_the_file_explains_is_refused(tmp_path, monkeypatch, tabl
 
 def test_a_value_may_be_16_megabytes_long_where_python_can_say_so(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
-    db = reader._connect(path)
+    db = reader._connect(path, reader._Steps(path))
     if hasattr(db, "setlimit"):  # Python 3.11
         assert db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) == reader.LONGEST_VALUE
     assert db.execute("SELECT count(*) FROM StringIds").fetchone()[0] > 0
@@ -403,7 +403,7 @@ def test_triggers_do_nothing(tmp_path):
 def test_a_connection_can_do_nothing_but_read(tmp_path, monkeypatch, statement, short):
     monkeypatch.chdir(tmp_path)
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
-    db = reader._connect(path, short=short)
+    db = reader._connect(path, reader._Steps(path), short=short)
     assert db.execute("SELECT count(*) FROM StringIds").fetchone()[0] > 0
     with pytest.raises(sqlite3.DatabaseError):
         db.execute(statement)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from traceprobe.capture.clock_readings import Reading, reason_names, summarize_readings
-from traceprobe.capture.device_clock import DeviceClock
+from traceprobe.capture.device_clock import FEWEST_S, INTERVAL_MS, DeviceClock
 from traceprobe.capture.nvml import Nvml, NvmlMissing
 from traceprobe.capture.smi_readings import parse_line
 from traceprobe.capture.spin_kernel import spin_mhz
@@ -106,19 +106,37 @@ def test_a_thread_reads_until_the_end(library: Path, end: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("ago_s", "block_s", "asked_s"), [(60, 5, 5), (60, 0.1, FEWEST_S), (0.3, 0.1, 0.3)]
+)
+def test_others_count_for_a_block_or_what_is_known_before_it(ago_s, block_s, asked_s) -> None:
+    asked = []
+
+    class Device:
+        def others_percent(self, seconds: float) -> float:
+            asked.append(seconds)
+            return 30.0
+
+    clock = DeviceClock(INTERVAL_MS)
+    now = time.perf_counter_ns()
+    clock._device, clock._began = Device(), now - int(ago_s * 1e9)
+    clock._readings.append(Reading(now, 1500.0))
+    assert clock.between(now - int(block_s * 1e9), now)["others_percent"] == 30.0
+    assert asked == [pytest.approx(asked_s, abs=0.1)]
+
+
 def test_means_weigh_by_time() -> None:
     readings = [
         Reading(0, 1000.0, reasons=0),
         Reading(10 * MS, 1000.0, reasons=0),
         Reading(20 * MS, 2000.0, reasons=4),
-        Reading(60 * MS, 1500.0, others_percent=30.0),
+        Reading(60 * MS, 1500.0),
     ]
     found = summarize_readings(readings, 10 * MS, 50 * MS, 10 * MS)
     # 10-15 ms at 1000, 15-40 at 2000, 40-50 at 1500
     assert found == {
         "sm_mhz": (5 * 1000 + 25 * 2000 + 10 * 1500) / 40,
         "lowest_sm_mhz": 1000,
-        "others_percent": 30,
         "throttled": ["sw_power_cap"],
         "samples": 3,
     }

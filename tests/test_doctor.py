@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace as changed
 
 from tests.analyses import REFUSED, part_of_file, trace_of
 from tests.builders import nsight
@@ -51,7 +52,7 @@ def test_a_machine_without_trouble(cli, monkeypatch):
 
 
 def test_a_check_that_fails_is_exit_code_1(cli, monkeypatch):
-    monkeypatch.setattr(gather, "gather", lambda: replace(GOOD, nsys="2024.6.2"))
+    monkeypatch.setattr(gather, "gather", lambda: changed(GOOD, nsys="2024.6.2"))
     done = cli("doctor", "-v").expect(1)
     assert done.out.index("fail nsys:") < done.out.index("ok python:")
     assert "means:" in done.out

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from traceprobe.doctor import examine_machine, gather
 from traceprobe.doctor.facts import Facts, Gpu, Torch
 from traceprobe.doctor.machine import CHECKS
+from traceprobe.system import control_group
+from traceprobe.system.cores import cores
 
 GIB = 1 << 30
 TORCH = Torch(
@@ -317,6 +320,9 @@ def test_only_what_every_python_needs_is_required(monkeypatch):
 )
 def test_limits_of_control_groups(monkeypatch, files, memory, limited, quota):
     contents = {"meminfo": "MemTotal:  8388608 kB\n", **files}
-    monkeypatch.setattr(gather, "_read", lambda path: contents.get(str(path).rpartition("/")[2]))
+    for module in (gather, control_group):
+        monkeypatch.setattr(module, "_read", lambda path: contents.get(Path(path).name))
     assert gather._memory() == (memory, limited)
-    assert gather._quota() == quota
+    assert control_group.cpu_quota() == quota
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
+    assert cores() == (16 if quota is None else 2)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 from html import unescape
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tests.documents import DOCUMENTS, DOUBLING, HOSTILE_DOCUMENT, LINES, RATES, SMALL
 from tests.lazy import Lazy
 from tests.report_factory import HOSTILE
 from tests.test_report_render import Page
+from traceprobe.formatting import first_clauses
 from traceprobe.render import html as document_html
 from traceprobe.render import markdown as document_markdown
 from traceprobe.render import terminal as document_terminal
+from traceprobe.render.bars import glyphs
 from traceprobe.render.charts import Line, curves
-from traceprobe.render.document import Bars, Chart, Piece, Section, Table
+from traceprobe.render.document import Bar, Bars, Chart, Piece, Section, Table
 
 altair = Lazy("altair")
 ZERO_WIDTH = "\u200b"
@@ -262,3 +264,35 @@ def test_hostile_names_are_all_there():
     assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in page
     assert "gnp.exe" in page
     assert HOSTILE[-1] not in page  # 10,000 characters are shortened
+
+
+@pytest.mark.parametrize(
+    ("advice", "told"),
+    [
+        (
+            "Look at that line: move it off the step, into a worker, or on.",
+            "Look at that line: move it off the step.",
+        ),
+        (
+            "Launch less: `compile(a, b)`, graphs (with x, y or z), or batches.",
+            "Launch less: `compile(a, b)`.",
+        ),
+        (
+            "If it is, keep the workers of the loader alive by an argument.",
+            "If it is, keep the workers of the loader…",
+        ),
+        ("Keep them. Then do what is said of it in the documentation.", "Keep them."),
+        ("Use `fused=True`.", "Use `fused=True`."),
+    ],
+)
+def test_advice_ends_with_a_whole_way(advice, told):
+    assert first_clauses(advice, 41) == told
+
+
+def test_letters_of_a_picture_go_by_its_legend():
+    """Shades are of the longest pieces; what is left has letters, from the first that is named."""
+    values = {"u": 1, "v": 50, "w": 3, "x": 40, "y": 2, "z": 30, "p": 20, "q": 10}
+    bar = Bar("run", [Piece(word, "#000000", value, "") for word, value in values.items()])
+    signs = glyphs(Bars("", "ms", [bar]))
+    assert [signs[word] for word in "vxzpq"] == list("█▓▒░·")
+    assert [signs[word] for word in "uwy"] == list("abc")

@@ -288,7 +288,10 @@ def test_a_wait_that_was_timed_without_a_profiler_is_worth_more_than_a_few_steps
     corrected = corrected_by([rank(DRAINED)], 200, 100)
     shares(corrected, compute=0.5, io=0.5)
     assert corrected.drift is None
-    assert ["far less time under the profiler" in note for note in corrected.notes] == [True]
+    assert ["fed the recorded steps from batches made before" in n for n in corrected.notes] == [
+        True
+    ]
+    assert corrected.calibration_doubt is None
 
 
 def test_an_unprofiled_step_takes_the_host_out_of_the_part_after_the_queue():

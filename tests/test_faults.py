@@ -132,7 +132,7 @@ def test_a_file_that_may_not_be_read(folder):
     done = spawn("analyze", "run.json", "-o", "-", cwd=folder, preexec_fn=as_others)
     one_message(done, "run.json: Permission denied")
     done = spawn("inspect", "run.json", cwd=folder, preexec_fn=as_others).expect(2)
-    assert "file 'run.json' is not readable" in done.err
+    assert "path 'run.json' is not readable" in done.err
 
 
 @pytest.mark.parametrize("name", WRITES)

@@ -10,6 +10,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 import traceprobe
@@ -154,6 +155,12 @@ def test_an_inferred_wait_is_called_so():
     half = host(data_wait_inferred_ns=150 * MS * STEPS)
     rank = records.rank(step(io=300), host=half)
     assert find("data-wait", rank).evidence[1].startswith("50 % of it is inferred")
+
+
+def test_what_is_inferred_of_a_wait_is_left_out_where_it_rounds_to_nothing():
+    little = host(data_wait_inferred_ns=1 * MS * STEPS)
+    evidence_of = find("data-wait", records.rank(step(io=300), host=little)).evidence
+    assert not any("inferred" in line for line in evidence_of)
 
 
 def test_a_trace_that_cannot_show_waits_for_data_passes_nothing():
@@ -352,6 +359,49 @@ def test_the_rank_with_most_blocking_calls_names_them():
     assert find("synchronization", *ranks).evidence[0].endswith(": 2 cudaEventSynchronize")
 
 
+def test_a_profiler_hides_how_long_calls_wait():
+    """In the capture the host is late by itself; without the profiler it waits instead."""
+    rank = synchronising(10, step(idle_sync=20, idle_host=180))
+    assert found("synchronization", rank) == ("pass", 10.0)
+    status, saving = found("synchronization", rank, unprofiled_ms=900)
+    assert (status, saving) == ("warn", pytest.approx(100, abs=0.01))
+
+
+def test_calls_that_nothing_waits_for_save_nothing_beside_a_slow_profiler():
+    rank = synchronising(0, step(idle_host=180))
+    finding = find("synchronization", rank, unprofiled_ms=900)
+    assert (finding.status, finding.saving_ms_per_step) == ("pass", None)
+    assert finding.evidence[-1].startswith("0 ms per step")
+
+
+@pytest.mark.parametrize(
+    ("copies", "advice"),
+    [
+        ({"h2d_pinned": 2.0}, "Copy with `non_blocking=True`: the memory is pinned"),
+        ({"h2d_pageable": 2.0}, "Pin the memory"),
+        ({"d2h": 2.0, "h2d_pinned": 1.0}, "Keep values on the GPU"),
+        (UNSET, "Keep values on the GPU"),
+    ],
+)
+def test_the_advice_is_about_what_most_calls_wait_for(copies, advice):
+    facts = host(syncs_per_step=3.0, awaited_copies=copies)
+    assert find("synchronization", records.rank(step(), host=facts)).advice.startswith(advice)
+
+
+def test_a_call_that_waits_for_everything_is_left_out():
+    facts = host(syncs_per_step=2.0, blocking_calls={"cudaDeviceSynchronize": 2.0})
+    advice = find("synchronization", records.rank(step(), host=facts)).advice
+    assert advice.startswith("Leave out `torch.cuda.synchronize()`")
+
+
+def test_what_is_waited_for_is_told():
+    facts = host(syncs_per_step=3.0, awaited_copies={"d2h": 1.0, "h2d_pinned": 2.0})
+    assert (
+        "they wait once for a copy to the host, whose value the program reads, 2 times for a copy "
+        "to the GPU from pinned memory, without `non_blocking=True`"
+    ) in find("synchronization", records.rank(step(), host=facts)).evidence
+
+
 def loading(workers, wait=800, **options):
     """What the evidence says of workers, in steps of 1000 ms that wait so long for data."""
     facts = {"loader_workers": workers}
@@ -466,6 +516,27 @@ def test_one_iteration_left_out_per_rank_is_normal(counts, status):
     assert finding.evidence[1] == f"{sum(counts)} left out: capture cut"
 
 
+def with_empty(*places):
+    """The finding about eight iterations, of which some have no work."""
+    rank = records.rank(step())
+    used = replace(rank.iterations[0], used=True, skip_reason=None)
+    empty = replace(used, used=False, skip_reason="no GPU work")
+    iterations = [empty if k in places else used for k in range(8)]
+    return find("unused-iterations", replace(rank, iterations=iterations))
+
+
+def test_what_the_end_of_the_last_step_opens_is_no_iteration():
+    finding = with_empty(7)
+    assert (finding.status, finding.advice) == ("pass", "")
+    assert finding.evidence == ["7 of 7 iterations are used"]
+
+
+def test_what_is_left_out_in_the_midst_is_no_matter_of_synchronising():
+    finding = with_empty(2, 3)
+    assert finding.status == "warn"
+    assert finding.advice == "Name the ranges that are steps, if these are none (`--step`)."
+
+
 def test_without_a_step_marker_no_iteration_is_left_out():
     rank = replace(records.rank(step(), marked=False), iterations=[])
     assert found("unused-iterations", rank) == ("not-applicable", None)
@@ -488,8 +559,9 @@ def test_findings_are_listed_worst_first_then_by_saving_then_by_name():
     parts = {"idle_data_wait": 250, "idle_host": 300, "memory": 60, "h2d": 10, "forward": 380}
     rank = replace(records.rank(parts), iterations=left_out(1).iterations)
     results = findings.find_all(evidence(unseen(rank, "idle_sync")))
-    assert [f.id for f in results[:4]] == [
-        *["host-overhead", "data-wait", "memory-traffic", "synchronization"]
+    assert [f.id for f in results[:5]] == [
+        *["host-overhead", "data-wait", "memory-traffic"],
+        *["allocator-stalls", "synchronization"],
     ]
     order = ["fail", "warn", "inconclusive", "pass", "not-applicable"]
     assert [f.status for f in results] == sorted((f.status for f in results), key=order.index)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 import traceprobe
 from tests import records
 from tests.builders import memory
+from tests.builders.program import UPDATE, Program
 from tests.builders.scenario import Script
 from tests.report_factory import MS
 from tests.test_findings import evidence
@@ -25,7 +26,7 @@ from traceprobe.findings.tf32_off import tf32_off
 from traceprobe.findings.unaligned_matmul import unaligned_matmul
 from traceprobe.findings.unfused_kernels import unfused_kernels
 from traceprobe.model.taxonomy import KERNEL_CLASSES
-from traceprobe.records.summary import KernelShare
+from traceprobe.records.summary import KernelShare, UnfusedAttention
 from traceprobe.verdict import gpu_specs as gpus
 
 STEP = {"forward": 40, "backward": 50, "optimizer": 10}
@@ -151,6 +152,47 @@ def test_attention_that_is_not_fused_is_known_by_its_softmax():
 def test_fused_attention_saves_no_more_than_attention_can_take(kernels, ms):
     found = applied(attention_unfused, run(**kernels))
     assert found.saving_ms_per_step == pytest.approx(ms)
+
+
+def with_attention(rank, fused, *, count=20, **ms):
+    """The rank with attention of these ms per step, which fused takes less."""
+    spent = {name: each * MS * records.STEPS for name, each in ms.items()}
+    found = UnfusedAttention(count=count, class_ns=spent, fused_ns=fused * MS * records.STEPS)
+    return replace(rank, summary=replace(rank.summary, attention=found))
+
+
+def test_attention_with_products_takes_all_between_them_and_leaves_the_rest():
+    whole = run(softmax=4, other=50, matmul_half=40)
+    rank = with_attention(whole, 8, softmax=4, other=16, matmul_half=6)
+    found, rest = applied(attention_unfused, rank), applied(unfused_kernels, rank)
+    # Nothing is faster than a quarter of the products.
+    assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(26 - 2))
+    assert found.evidence[0].startswith(
+        "26.0 ms per step (26.0 %) from matrix product to matrix product around 2 softmax kernels"
+    )
+    assert rest.saving_ms_per_step == pytest.approx(54 - 20)
+    assert "20.0 ms more belong to attention: `attention-unfused` counts them" in rest.evidence
+
+
+def test_attention_that_is_not_worth_fusing_is_counted_as_element_wise():
+    rank = with_attention(run(other=50, softmax=2), 2, softmax=2, other=2, matmul_half=2)
+    assert applied(attention_unfused, rank).status == "pass"
+    assert applied(unfused_kernels, rank).saving_ms_per_step == pytest.approx(52)
+
+
+def test_softmax_without_products_counts_beside_a_little_attention_that_has_them():
+    """Long masks and dropouts part most softmax kernels from their products."""
+    whole = run(softmax=8, other=50, matmul_half=30)
+    rank = with_attention(whole, 2, count=10, softmax=2, matmul_half=2)
+    found = applied(attention_unfused, rank)
+    known, guessed = found.evidence
+    assert "around 1 softmax kernel, of" in known
+    assert found.status == "warn"  # 2 ms where products are known, and 6 ms of softmax
+    assert known.startswith("4.00 ms per step (4.0 %) from matrix product")
+    assert guessed.startswith("6.00 ms per step (6.0 %) more in softmax kernels")
+    assert found.saving_ms_per_step == pytest.approx(4 - 0.5 + 6 * (1 + 6 / 5 + 19 / 5))
+    few = with_attention(run(softmax=3, other=5, matmul_half=30), 2, softmax=2, matmul_half=2)
+    assert applied(attention_unfused, few).saving_ms_per_step == pytest.approx(3.5)
 
 
 def test_layouts_that_change_cost_their_kernels():
@@ -343,3 +385,24 @@ def test_the_host_spends_time_between_launches_of_the_same_phase():
     steps = summary.iterations_used
     assert steps
     assert summary.host.phase_launch_ns == {"forward": 50 * steps, "optimizer": 70 * steps}
+
+
+@pytest.mark.parametrize(
+    ("name", "ms"),
+    [
+        ("void at::native::batch_norm_backward_kernel<c10::BFloat16>(int)", 0.42),
+        ("void at::native::batch_norm_backward_channels_last_kernel<c10::BFloat16>(int)", 0.1),
+    ],
+    ids=["in NCHW", "in NHWC"],
+)
+def test_batch_normalisation_in_nchw_becomes_as_fast_as_conversions(name, ms):
+    program = Program()
+    for _ in range(8):
+        program.kernel("sm90_xmma_fprop", 100_000)
+        program.kernel("cudnn::nchwToNhwcKernel", 100_000)
+        program.kernels([name], ns=400_000, backward=True)
+        with program.range("Optimizer.step#SGD.step"):
+            program.kernel(UPDATE, 10_000)
+    report = traceprobe.analyze(program.trace())
+    found = next(f for f in report.findings if f.id == "memory-format")
+    assert found.predicted.ms == pytest.approx(ms, abs=0.02)

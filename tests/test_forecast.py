@@ -10,6 +10,8 @@ import traceprobe
 from tests.analyses import report_of
 from tests.builders import kineto
 from tests.builders.loop import Loop
+from tests.builders.program import UPDATE, Program
+from tests.builders.scenario import STREAM, Script
 from tests.conftest import ROOT
 from tests.report_factory import make_ablation, make_report
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
@@ -18,9 +20,10 @@ from traceprobe.records.report import Finding
 from traceprobe.render.ranking import first_fixes
 from traceprobe.render.savings import saving, together
 from traceprobe.replay import scenario
+from traceprobe.replay.predict import predict, prepare
 from traceprobe.replay.scenario import Changes
 
-MS = 1_000_000
+US, MS = 1_000, 1_000_000
 STEP = {
     "steps": 8,
     "forward_ns": 4 * MS,
@@ -111,6 +114,25 @@ def test_two_causes_are_played_together(reports):
     assert host.predicted.ms < 0.1
     assert loader.predicted.ms + 1 < gain
     assert gain <= sum(asked(report, name).saving_ms_per_step for name in joint.findings)
+
+
+def test_launching_is_what_is_left_once_nothing_is_waited_for(tmp_path):
+    """Steps whose host waits for the GPU twice, and then launches late."""
+    script = Script()
+    for start in range(0, 8 * 10_000, 10_000):
+        script.range(f"ProfilerStep#{start // 10_000}", start * US, (start + 9_900) * US)
+        for half in (start, start + 5_000):
+            launch = ((half + 100) * US, (half + 110) * US)
+            script.op("kernel", (half + 120) * US, (half + 3_500) * US, launch)
+            script.call("cudaStreamSynchronize", (half + 120) * US, (half + 3_505) * US)
+    path = kineto.write(script.build(), tmp_path / "waits.json")
+    report = traceprobe.analyze(traceprobe.load(path))
+    waits, launches = asked(report, "synchronization"), asked(report, "host-overhead")
+    assert waits.predicted.ms == pytest.approx(3.2, abs=0.2)
+    assert launches.predicted.ms < 0.3 < launches.saving_ms_per_step
+    assert launches.evidence[-1].endswith("3× as fast, once `synchronization` is mended")
+    named = [finding.id for finding in report.findings]
+    assert named.index("synchronization") < named.index("host-overhead")
 
 
 def test_a_run_on_a_cpu_keeps_its_bounds_alone():
@@ -232,3 +254,19 @@ def test_no_prediction_of_the_corpus_is_above_its_bound_or_class(corpus, corpus_
             assert told.high_ms <= time * (1 + 1e-3) + 1e-3
     if isinstance(report.joint, JointPrediction):
         assert report.joint.step_ms <= report.joint.now_ms
+
+
+def test_what_the_first_kernel_waited_for_before_the_recording_is_not_played():
+    program = Program()
+    program._free[STREAM] = program.now + 40 * MS  # steps that were launched before it began
+    for number in range(4):
+        with program.range(f"ProfilerStep#{number}"):
+            program.kernel("forward", 4 * MS).kernels(["backward"], ns=5 * MS, backward=True)
+            with program.range("Optimizer.step#SGD.step"):
+                program.kernel(UPDATE, MS)
+    report = traceprobe.analyze(program.trace())
+    (rank,) = report.ranks
+    assert max(rank.replay.lag_ns) < MS
+    assert predict(prepare(report), Changes(speedup={"compute": 2.0})).predicted == pytest.approx(
+        5.0, rel=0.02
+    )

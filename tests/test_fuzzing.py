@@ -17,7 +17,8 @@ from tests.fuzzing import harness
 from tests.report_rules import problems
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY
 from traceprobe.ingest.nsight import open_export as ingest_nsight
-from traceprobe.model.events import Quality, rows_of
+from traceprobe.model.events import rows_of
+from traceprobe.model.quality import Quality
 
 MOST = (1 << 63) - 1
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+from functools import partial
+
 import msgspec
 import numpy as np
 import polars as pl
@@ -12,9 +15,12 @@ from tests.builders import nsight
 from tests.builders.loop import Loop
 from tests.builders.nsight import add_counters
 from tests.builders.scenario import Process, Script, merge
+from tests.conftest import ROOT
+from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import GPU_SAMPLES, frame
 from traceprobe.model.taxonomy import GPU_METRICS
+from traceprobe.slicing.slice_trace import slice_trace
 from traceprobe.timeline import gpu_metrics
 from traceprobe.timeline.intervals import Intervals
 
@@ -38,17 +44,17 @@ def of(samples, metric):
     return chosen.select("t0", "t1", "percent").rows()
 
 
-def test_a_sample_stands_for_the_time_since_the_one_before(tmp_path):
-    times = (100, 200, 300, 400, 510, 900, 1100)
+def test_a_sample_stands_for_the_time_until_the_next(tmp_path):
+    times = (-100, 0, 100, 200, 300, 410, 800, 1100)
     rows = [(t * US, n) for n, t in enumerate(times)]
     path = add_counters(busy_gpu(tmp_path), {SMS: rows})
     assert of(samples_of(path), "sm_active") == [
-        (0, 100 * US, 0),
-        (100 * US, 200 * US, 1),
-        (200 * US, 300 * US, 2),
-        (300 * US, 400 * US, 3),
-        (400 * US, 510 * US, 4),
-        (800 * US, 900 * US, 5),  # samples before it are missing; the last is after all work
+        (0, 100 * US, 1),  # the one before is before all work
+        (100 * US, 200 * US, 2),
+        (200 * US, 300 * US, 3),
+        (300 * US, 410 * US, 4),
+        (410 * US, 510 * US, 5),  # samples after it are missing
+        (800 * US, 900 * US, 6),  # the last is after all work
     ]
 
 
@@ -76,7 +82,7 @@ def test_counters_of_other_units_and_values_that_are_no_percent_are_left_out(tmp
     path = add_counters(busy_gpu(tmp_path), samples)
     nsight.edit(path, "INSERT INTO GPU_METRICS VALUES (NULL, 0, 2, 3), ('x', 0, 'y', 'z')")
     found = samples_of(path)
-    assert [row[1:] for row in of(found, "sm_active")] == [(200 * US, 100), (400 * US, 7)]
+    assert [row[::2] for row in of(found, "sm_active")] == [(200 * US, 100), (400 * US, 7)]
     assert found["metric"].unique().to_list() == [0]
 
 
@@ -93,7 +99,7 @@ def test_bytes_of_links_are_the_sum_of_what_they_are_for(tmp_path):
 def test_what_is_there_twice_counts_once(tmp_path):
     path = add_counters(busy_gpu(tmp_path), {SMS: [(100 * US, 30), (100 * US, 30), (200 * US, 10)]})
     add_counters(path, {SMS: []})
-    assert [row[1:] for row in of(samples_of(path), "sm_active")] == [
+    assert [row[::2] for row in of(samples_of(path), "sm_active")] == [
         (100 * US, 30),
         (200 * US, 10),
     ]
@@ -205,7 +211,7 @@ def test_a_phase_has_the_samples_that_lie_in_it(sampled, tmp_path):
     backward = kernels.select("t0", "t1").rows()
     assert len(backward) == 4 * LOOP.steps
     inside = [
-        (int(t), 90 if any(a < t and t - interval < b for a, b in backward) else 0) for t in times
+        (int(t), 90 if any(a < t + interval and t < b for a, b in backward) else 0) for t in times
     ]
     metrics = (
         traceprobe.analyze(traceprobe.load(add_counters(copy, {READ: inside})))
@@ -225,3 +231,58 @@ def test_samples_that_are_too_far_apart_have_no_means(sampled, tmp_path):
     summary = traceprobe.analyze(traceprobe.load(copy)).ranks[0].summary
     metrics = summary.gpu_metrics
     assert metrics is msgspec.UNSET or metrics.phases == []
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A real export, plain: eight matrix products on an H200, sampled each 100 µs."""
+    path = tmp_path_factory.mktemp("real") / "h200.sqlite"
+    packed = (ROOT / "sample_traces" / "h200_gpu_metrics.sqlite.gz").read_bytes()
+    path.write_bytes(gzip.decompress(packed))
+    return path
+
+
+def test_a_real_export_has_the_counters_by_which_its_kernels_are_known(real):
+    trace = read_trace(real)
+    samples = trace.gpu_samples
+    assert {GPU_METRICS[number] for number in samples["metric"].unique()} == {
+        *("sm_active", "tensor_active", "dram_read", "dram_write", "pcie_rx", "pcie_tx")
+    }
+    assert samples.select("pid", "device").unique().rows() == (
+        trace.gpu_ops.select("pid", "device").unique().rows()
+    )
+    active = samples.filter(pl.col("metric") == GPU_METRICS.index("sm_active"))
+    t0, t1 = active["t0"].to_numpy()[:, None], active["t1"].to_numpy()[:, None]
+    assert {int(d) for d in np.ravel(t1 - t0)} == {99_999, 100_000}
+    # Where no kernel runs for a part of a sample, fewer multiprocessors have work: only if the time
+    # of a sample is the one it was counted in.
+    starts, ends = (trace.gpu_ops[name].to_numpy() for name in ("t0", "t1"))
+    busy = np.clip(np.minimum(ends, t1) - np.maximum(starts, t0), 0, None).sum(1)
+    assert np.corrcoef(busy, active["percent"].to_numpy())[0, 1] > 0.7
+
+
+def test_a_report_of_a_real_export_has_its_counters(real):
+    report = traceprobe.analyze(traceprobe.load(real))
+    step = report.ranks[0].summary.gpu_metrics.step
+    # 512 blocks on 132 multiprocessors: the last of four waves does not fill them.
+    assert step.sm_active == pytest.approx(512 / 132 / 4, abs=0.03)
+    assert step.tensor_active < 0.01  # fp32
+    assert step.dram_read + step.dram_write < 0.05
+    assert step.nvlink_rx is None
+    assert len(report.ranks[0].summary.gpu_metrics.iterations) == 7  # the last has no end
+    assert report.roofline.sampled.tensor_active < 0.01
+    assert "of its multiprocessors have work" in report.to_html()
+
+
+@pytest.mark.parametrize("copy", [partial(slice_trace, steps=(0, 8)), anonymise_trace])
+def test_copies_without_what_is_private_keep_known_counters(real, tmp_path, copy):
+    source, target = tmp_path / "run.sqlite", tmp_path / "copy.sqlite"
+    source.write_bytes(real.read_bytes())
+    nsight.edit(
+        source,
+        "UPDATE TARGET_INFO_GPU_METRICS SET metricName = 'of the Secretproject' WHERE metricId = 2",
+    )
+    copy(source, target)
+    before, after = (samples_of(path) for path in (source, target))
+    assert after.select("metric", "percent").rows() == before.select("metric", "percent").rows()
+    assert b"Secretproject" not in target.read_bytes()

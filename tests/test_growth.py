@@ -24,7 +24,9 @@ from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
 from traceprobe.ingest.kineto.envelope import split_tail, top_level_properties
 from traceprobe.ingest.kineto.ranges import operator_sources
 from traceprobe.ingest.read_trace import read_audit, read_trace
-from traceprobe.model.events import GPU_OPS, HOST_CALLS, HOST_RANGES, Quality, Source
+from traceprobe.model.codes import Source
+from traceprobe.model.events import GPU_OPS, HOST_CALLS, HOST_OPERATORS, HOST_RANGES
+from traceprobe.model.quality import Quality
 from traceprobe.timeline import step_markers
 from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
@@ -201,9 +203,8 @@ def test_ranges_with_many_numbers_in_their_name():
 
     def prepare(size):
         rows = ranges_of(["x"] * size).with_columns(name=np.arange(size) % 2)
-        return lambda: step_markers.find_step_marker(
-            rows, pl.DataFrame(schema=GPU_OPS), pl.DataFrame(schema=HOST_CALLS), names, None
-        )
+        rest = [pl.DataFrame(schema=s) for s in (HOST_OPERATORS, GPU_OPS, HOST_CALLS)]
+        return lambda: step_markers.find_step_marker(rows, *rest, names, None)
 
     assert_linear(prepare, 20_000)
 

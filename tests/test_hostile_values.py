@@ -22,7 +22,7 @@ from traceprobe.ingest import untrusted_values
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.ingest.plausibility import plausible_sizes
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.options import Options
 from traceprobe.pipeline import trace_part as part
 from traceprobe.pipeline.merge import merge

@@ -14,11 +14,13 @@ from polars.testing import assert_frame_equal
 from tests.builders import kineto, truth
 from tests.builders.loop import EVERYTHING, LOADER, Loop
 from tests.builders.scenario import PID, Process, Script
-from traceprobe.errors import DamagedInput
+from traceprobe.errors import DamagedInput, UnsupportedInput
 from traceprobe.ingest.kineto import chunks
+from traceprobe.ingest.kineto import read as kineto_read
 from traceprobe.ingest.plausibility import MOST_BYTES
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import UNKNOWN, Source
+from traceprobe.model.annotation import VIEW
+from traceprobe.model.codes import UNKNOWN, Source
 
 LOOP = replace(
     EVERYTHING,
@@ -150,6 +152,29 @@ def test_chunk_borders_change_nothing(tmp_path, monkeypatch, layout, chunk):
     assert cut.quality == whole.quality
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["h200_unet_w1.json.gz", "profile_wide_mlp.rank0.json.gz"])
+def test_processes_that_help_change_nothing(samples, monkeypatch, name):
+    alone = read_trace(samples / name)
+    monkeypatch.setattr(kineto_read, "SHARE", 10_000)
+    monkeypatch.setattr(chunks, "CHUNK", 50_000)
+    shared = read_trace(samples / name, jobs=3)
+    assert_same(shared, alone)
+    assert shared.quality == alone.quality
+
+
+def test_an_id_that_is_a_text_is_one_thread_in_every_chunk(tmp_path, monkeypatch):
+    data = kineto.dumps(LOOP.scenario()).replace(b'"tid": 1042,', b'"tid": "worker one",')
+    numbers = read(LOOP.scenario(), tmp_path)
+    monkeypatch.setattr(chunks, "CHUNK", 300)
+    texts = read_bytes(data, tmp_path)
+    (named,) = set(texts.host_calls["thread"]) - set(numbers.host_calls["thread"])
+    assert named < UNKNOWN
+    for rows in ("host_calls", "gpu_ops"):
+        found, expected = (getattr(trace, rows)["thread"] for trace in (texts, numbers))
+        assert found.replace(named, 1042).to_list() == expected.to_list()
+
+
 @pytest.mark.parametrize("chunk", [256, 700, 1 << 20])
 def test_numbers_of_any_width_survive_beside_each_other(tmp_path, monkeypatch, chunk):
     script = Script()
@@ -259,3 +284,37 @@ def test_frames_have_the_declared_schema(tmp_path):
     lonely = read(Script().op("kernel", 10, 20).build(), tmp_path)
     for one, two in zip(columns(trace), columns(lonely), strict=True):
         assert_frame_equal(one.clear(), two.clear())
+
+
+def trace_of(tmp_path, events):
+    """A trace of calls, with the operation of a device that the first of them launched."""
+    call = {"ph": "X", "cat": "cuda_runtime", "pid": 1, "dur": 1}
+    calls = [{**call, "ts": 9 * n, **event} for n, event in enumerate(events)]
+    calls[0] |= {"name": "cudaLaunchKernel", "args": {"correlation": 1}}
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "dur": 1}
+    kernel["args"] = {"device": 0, "stream": 7, "correlation": 1}
+    return read_bytes(json.dumps({"traceEvents": [*calls, kernel]}).encode(), tmp_path)
+
+
+@pytest.mark.parametrize("names", [126, 127, 128, 129, 32_767, 32_768, 32_769])
+def test_a_text_is_no_thread_with_a_number(tmp_path, names):
+    numbers = (127, -128, 32_767, -32_768)
+    events = [{"name": f"call {n}", "tid": numbers[n % len(numbers)]} for n in range(names)]
+    trace = trace_of(tmp_path, [*events, {"name": "one more", "tid": "main"}])
+    threads = trace.host_calls["thread"].to_list()
+    assert [*map(threads.count, numbers)] == [len(range(n, names, 4)) for n in range(4)]
+    assert len(set(threads)) == len(numbers) + 1
+
+
+def test_a_small_negative_id_beside_a_text_is_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK", 500)
+    events = [{"name": f"call {n % 9}", "tid": -7 if n % 10 else "worker"} for n in range(200)]
+    threads = trace_of(tmp_path, events).host_calls["thread"].to_list()
+    assert threads.count(-7) == 180
+    assert len(set(threads)) == 2
+
+
+def test_a_copy_for_viewers_that_does_not_say_of_what_is_refused(tmp_path):
+    view = {"ph": "M", "cat": VIEW, "name": "", "pid": 0, "tid": 0, "ts": 0}
+    with pytest.raises(UnsupportedInput, match="traceprobe annotate"):
+        trace_of(tmp_path, [{"name": "a", "tid": 1}, view])

@@ -13,8 +13,9 @@ from tests.builders.scenario import AUTOGRAD, PID, Call, Process, Script, merge
 from tests.test_ingest_kineto import assert_same, read, read_bytes
 from traceprobe.errors import EmptyTrace
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import UNKNOWN, Device, Kind, Role, Source
-from traceprobe.model.events import Call as CallKind
+from traceprobe.model.codes import UNKNOWN, Kind, Role, Source
+from traceprobe.model.codes import Call as CallKind
+from traceprobe.model.events import Device
 
 
 def test_the_autograd_thread_makes_backward_work(tmp_path):

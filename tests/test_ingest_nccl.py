@@ -15,7 +15,7 @@ import pytest
 import traceprobe
 from tests.builders import nsight
 from tests.builders.scenario import PID, Script
-from traceprobe.model.events import UNKNOWN, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Kind, Operation
 
 COMMUNICATOR = 0x9B22DCFA5E81C4FF
 OTHER_COMMUNICATOR = 0x70B42777A89D01C0

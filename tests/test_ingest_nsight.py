@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -11,9 +12,11 @@ from tests.builders import kineto, nsight, truth
 from tests.builders.loop import EVERYTHING
 from tests.builders.nsight_schema import SCHEMAS
 from tests.builders.scenario import AUTOGRAD, PID, Call, Process, Range, Script, merge
+from traceprobe.ingest.nsight.ids import per_id
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import Call as CallKind
-from traceprobe.model.events import Device, Source
+from traceprobe.model.codes import Call as CallKind
+from traceprobe.model.codes import Source
+from traceprobe.model.events import Device
 
 LOOP = replace(EVERYTHING, pageable=True)
 KERNEL, MEMCPY, MEMSET, RUNTIME = (
@@ -278,3 +281,14 @@ def test_ranges_on_the_autograd_thread_keep_their_thread(tmp_path):
     trace = read(scenario, tmp_path)
     assert trace.host_ranges["thread"].to_list() == [AUTOGRAD]
     assert trace.gpu_ops["thread"].to_list() == [AUTOGRAD]
+
+
+@pytest.mark.parametrize(
+    "ids", [[], [5], [7, -1, 7, 3, 3, -1], [1 << 40, -1, 1 << 40], [(1 << 63) - 1, -(1 << 63), 0]]
+)
+def test_each_id_is_looked_at_once_wherever_ids_lie(ids):
+    seen = []
+    column = np.array(ids, dtype=np.int64)
+    (found,) = per_id(column, lambda i: seen.append(i) or i % 100)
+    assert found.tolist() == [i % 100 for i in ids]
+    assert seen == sorted(set(ids))

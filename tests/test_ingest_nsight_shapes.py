@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from tests.builders import nsight, truth
 from tests.builders.scenario import PID, Process, Script
 from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY, RUNTIME, read, two_ranks
 from traceprobe.errors import EmptyTrace
-from traceprobe.ingest.nsight import open_export
+from traceprobe.ingest.nsight import open_export, pages
 from traceprobe.ingest.nsight import ranges as nsight_ranges
-from traceprobe.ingest.nsight import tables as nsight_tables
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import UNKNOWN, Device, Kind
+from traceprobe.model.codes import UNKNOWN, Kind
+from traceprobe.model.events import Device
 
 OPTIONAL = (
     *("ThreadNames", "PROCESSES", "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"),
@@ -195,7 +196,7 @@ def test_texts_that_are_too_long_together_are_read_one_by_one(tmp_path, monkeypa
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     nsight.edit(path, f"UPDATE NVTX_EVENTS SET text = text || '{'x' * 500}'")
     whole = read_trace(path)
-    monkeypatch.setattr(nsight_tables, "_ROWS", 20)
+    monkeypatch.setattr(pages, "ROWS", 20)
     monkeypatch.setattr(open_export, "LONGEST_VALUE", 4_000)
     found = read_trace(path)
     assert not found.quality.warnings
@@ -228,7 +229,7 @@ def test_devices_have_the_facts_of_their_gpu_and_the_multiprocessors_of_their_sl
     whole = Device(PID, 1, "A100", "gpu", "8.0", 108, 42_350_739_456, 32)
     assert read_trace(path).devices == (whole,)
     nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET numMultiprocessors = 42")
-    assert read_trace(path).devices == (replace(whole, multiprocessors=42),)
+    assert read_trace(path).devices == (changed(whole, multiprocessors=42),)
 
 
 def test_rank_and_world_size_come_from_the_captured_environment(tmp_path):
@@ -271,7 +272,7 @@ def test_how_many_rows_are_read_at_a_time_changes_nothing(tmp_path, monkeypatch,
     if fraction:  # of which the integer part counts: no row is read as the ones before it
         with sqlite3.connect(path) as db:
             db.execute(f"UPDATE {KERNEL} SET start = start + 0.5 WHERE rowid % 5 = 4")
-    monkeypatch.setattr(nsight_tables, "_ROWS", rows)
+    monkeypatch.setattr(pages, "ROWS", rows)
     assert_same(read_trace(path), whole)
 
 
@@ -292,7 +293,7 @@ def test_tables_whose_rows_have_no_numbers(tmp_path, monkeypatch, shape, table):
         columns = ", ".join(f'"{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})"))
         db.execute(f"ALTER TABLE {table} RENAME TO old")
         db.executescript(shape.format(table, columns))
-    monkeypatch.setattr(nsight_tables, "_ROWS", 7)
+    monkeypatch.setattr(pages, "ROWS", 7)
     assert_same(read_trace(path), whole)
 
 

@@ -17,7 +17,9 @@ def names(prefix, count=12):
 
 def iterations(program, step=None):
     trace = program.trace()
-    return find_iterations(trace.host_ranges, trace.gpu_ops, trace.host_calls, trace.names, step)
+    return find_iterations(
+        trace.host_ranges, trace.host_operators, trace.gpu_ops, trace.host_calls, trace.names, step
+    )
 
 
 def joined(program, step=None):

@@ -9,7 +9,8 @@ import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import AUTOGRAD, Script
 from traceprobe.errors import UsageError
-from traceprobe.model.events import HOST_CALLS, UNKNOWN, Call, Kind, frame
+from traceprobe.model.codes import UNKNOWN, Call, Kind
+from traceprobe.model.events import HOST_CALLS, frame
 from traceprobe.timeline import iterations
 from traceprobe.timeline.step_markers import NEVER, StepMarker
 

@@ -11,9 +11,10 @@ from tests.lazy import Lazy
 from traceprobe.capture import loader_hook
 from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.batch_source import READY_S, wait_for_workers
-from traceprobe.capture.oracle import kept_batches
+from traceprobe.capture.oracle import kept_batches, kept_loader
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.kept_batches import KEPT, KeptBatches
+from traceprobe.capture.oracle.kept_loader import KeptLoader
 from traceprobe.capture.oracle.nested import rebuilt, tensors
 
 pytestmark = pytest.mark.usefixtures("pytorch")
@@ -110,7 +111,7 @@ class Late(Numbers):
 @pytest.mark.slow
 def test_what_lay_ready_is_used_up_before_a_batch_is_waited_for(kept, monkeypatch):
     # So long that no busy machine takes what lies ready for late.
-    monkeypatch.setattr(kept_batches, "READY_S", 0.5)
+    monkeypatch.setattr(kept_loader, "READY_S", 0.5)
     loader = data.DataLoader(Late(64, seconds=2, first=8), num_workers=2)
     batches = iter(loader)
     for _ in range(4):
@@ -157,6 +158,59 @@ def test_the_loader_alone_makes_what_a_step_takes(kept):
             kept.pull()
     assert dataset.loaded == before + 20
     assert torch.equal(drawn, torch.get_rng_state())
+
+
+HAND_OVER_S = 20 * READY_S
+
+
+class Heavy:
+    """What takes a while to hand over, however ready it is."""
+
+    def __init__(self, index):
+        self.index = index
+
+    def __setstate__(self, state):
+        time.sleep(HAND_OVER_S)
+        self.__dict__ = state
+
+
+class Heavies(Numbers):
+    def __getitem__(self, index):
+        return Heavy(index)
+
+
+@pytest.mark.slow
+def test_all_that_may_lie_ready_is_gone_when_a_loader_is_timed_alone(kept):
+    loader = data.DataLoader(Heavies(20), None, num_workers=2)
+    epochs(loader, kept, 1)
+    kept.kept()
+    received = 0
+    for _ in range(3):
+        with kept.alone():
+            (found,) = kept.feeding
+            received += found.ahead
+            assert found.second._rcvd_idx == received
+            kept.pull()
+            received += 1
+
+
+def test_a_large_batch_takes_long_and_yet_lay_ready():
+    loader = KeptLoader(())
+    assert [loader.waited(seconds) for seconds in (0.03, 0.02, 0.03)] == [False] * 3
+    assert loader.waited(0.06)
+    assert not loader.waited(READY_S / 4)
+    assert loader.waited(2 * READY_S)
+
+
+def test_a_loader_is_timed_alone_between_two_rests_of_the_workers(kept, monkeypatch):
+    dataset = Numbers(40)
+    epochs(data.DataLoader(dataset, 1), kept, 1)
+    kept.kept()
+    rests = []
+    monkeypatch.setattr(kept_batches, "wait_for_workers", lambda: rests.append(dataset.loaded))
+    with kept.alone():
+        kept.pull()
+    assert rests == [40, 41]
 
 
 def test_a_loader_that_is_used_now_and_then_does_not_feed_the_training(kept):

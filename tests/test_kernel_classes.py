@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 import traceprobe
 from tests.analyses import report_of, trace_of
 from traceprobe.model import kernel_classes
-from traceprobe.model.events import Kind
+from traceprobe.model.codes import Kind
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import kernel_time
 

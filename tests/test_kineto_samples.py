@@ -14,7 +14,8 @@ from tests.builders.loop import Loop
 from tests.builders.scenario import Script
 from traceprobe.ingest.kineto.gpu_samples import gpu_samples
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import GPU_SAMPLES, Quality
+from traceprobe.model.events import GPU_SAMPLES
+from traceprobe.model.quality import Quality
 from traceprobe.model.taxonomy import GPU_METRICS
 
 US = 1000

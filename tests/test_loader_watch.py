@@ -10,17 +10,28 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from tests.cli_runner import environment
 from tests.test_recording_session import Log
-from traceprobe.capture import loader_hook, loader_tally, loader_watch, loader_worker
+from traceprobe.capture import (
+    loader_hook,
+    loader_tally,
+    loader_watch,
+    loader_worker,
+    optimizer_hook,
+)
 from traceprobe.capture import recording_plan as plans
 from traceprobe.capture import recording_session as sessions
+from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.environment import program_environment
+from traceprobe.capture.loop_updates import LoopUpdates
 from traceprobe.capture.step_recorder import Recorder
+from traceprobe.capture.step_waits import StepWaits
 from traceprobe.records import loader as loaders
 
 pytestmark = pytest.mark.usefixtures("pytorch")
@@ -127,6 +138,54 @@ def watched(tmp_path, monkeypatch):
     loader_hook.install_loader_hook(module)
     log = Log()
     return Recorder(sessions.RecordingSession(plan, log)), log
+
+
+class SlowStart(Log):
+    """A profiler that starts as slowly as one of a GPU, and knows how long its steps waited."""
+
+    def __init__(self):
+        super().__init__()
+        self.settle, self.waits = 0, []
+
+    def start(self, active, settle):
+        super().start(active, settle)
+        self.settle = settle
+        time.sleep(0.5)
+
+
+def test_the_steps_that_are_kept_wait_for_batches_that_were_not_ready(watched):
+    plan, log = watched[0]._driver.plan, SlowStart()
+    plan = replace(plan, calibrate=8, active=6)
+    session = sessions.RecordingSession(plan, log, updates_counted=True)
+    batches = iter(loader("decode", num_workers=2, prefetch_factor=4))
+    number = 0
+    while session.before_step(number):
+        began = time.perf_counter()
+        next(batches)
+        if "start 6" in log.calls and "stop" not in log.calls:
+            log.waits.append(time.perf_counter() - began)
+        number += 1
+    assert log.settle == 2 * 4 + plan.settle
+    kept = log.waits[log.settle :]
+    assert len(kept) == 7
+    # Two workers take eight items' time for each batch; one may be nearly done at the first step.
+    assert sum(kept) >= (len(kept) // 2 - 1) * 8 * SLOW_S
+    assert log.metadata["unprofiled_data_wait_ms"] > 0
+    assert feed.source is None
+
+
+def test_batches_that_another_thread_asks_for_are_not_waited_for(watched):
+    waits = StepWaits(marked=False)
+    assert waits.step() is None
+    waits.begin()
+    batches = iter(loader())
+    ahead = threading.Thread(target=next, args=(batches,))
+    ahead.start()
+    ahead.join()
+    assert waits.step() is None
+    next(batches)
+    assert waits.step() > 0
+    waits.end()
 
 
 def recorded(watched, batches, after=lambda number: None):
@@ -333,3 +392,29 @@ def test_only_the_first_batch_of_a_worker_is_left_out_and_only_where_there_are_m
     assert (found["batches"], found["items_per_batch"]) == (2, 4)
     assert (found["item_ms"], found["collate_ms"]) == (1e-6, 4e-6)
     assert loader_tally.means([]) == {}
+
+
+def test_steps_that_use_up_what_was_ready_are_in_no_range(watched, monkeypatch):
+    import torch
+
+    begun, log = [], Log()
+    plan = replace(watched[0]._driver.plan, backend="nsys", calibrate=4)
+    session = sessions.RecordingSession(plan, log, updates_counted=True)
+
+    def begin(name):
+        if "start 2" in log.calls and "stop" not in log.calls:
+            begun.append(name)
+
+    monkeypatch.setattr(torch.cuda.nvtx, "range_start", begin)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_end", lambda handle: None)
+    monkeypatch.setattr(optimizer_hook, "_adopted", False)
+    monkeypatch.setattr(optimizer_hook, "updates", LoopUpdates())
+    optimizer = torch.optim.SGD([torch.zeros(1)])
+    ended = optimizer_hook._Steps(lambda: session, marked=True)
+    batches = loader(num_workers=2, prefetch_factor=2)
+    with pytest.raises(SystemExit):
+        any(ended(optimizer) for _ in batches)
+    # 4 steps for 2 batches of 2 workers, 1 to settle, 2 and one more, which has no step after it
+    assert log.calls.count("step") == 4 + 1 + 2
+    # and the one that begins when the profiler is stopped
+    assert len(begun) == 1 + 2 + 1 + 1

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 import traceprobe
 from tests.builders.program import UPDATE, Program
 from traceprobe.formatting import ordinal
-from traceprobe.model.events import Operation
+from traceprobe.model.codes import Kind, Operation
+from traceprobe.model.taxonomy import PARTITION
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.collectives import CollectiveGroup, with_matches
 from traceprobe.timeline.long_iterations import long_iterations
@@ -198,15 +199,23 @@ def test_an_outlier_that_changes_nothing_stays():
     assert "left out" not in report.verdict.headline
 
 
-def account(lengths, waits=None):
-    """As much of a device's timeline as the rule looks at; lengths in µs."""
+def account(lengths, waits=None, work=None):
+    """As much of a device's timeline as the rule looks at; lengths in µs.
+
+    Args:
+        work: kernels of the forward pass in each iteration.
+    """
     edges = np.concatenate([[0], np.cumsum(lengths)])
     wait = np.array(waits or [0] * len(lengths), dtype=np.int64)
+    begins = edges[:-1].repeat(work or [1] * len(lengths))
     return SimpleNamespace(
         edges=edges,
         used=np.ones(len(lengths), dtype=bool),
         index=np.arange(len(lengths)),
         exclusive={"idle_data_wait": wait, "forward": np.diff(edges) - wait},
+        ops=pl.DataFrame(
+            {"t0": begins, "kind": int(Kind.KERNEL), "phase": PARTITION.index("forward")}
+        ),
     )
 
 
@@ -255,8 +264,11 @@ def test_of_waits_for_data_only_a_single_very_long_one_counts(waits, long):
     [
         ([4], None, True),
         ([4, 5], None, True),
-        ([4, 9], 5, False),
-        ([4, 9, 14], 5, False),
+        ([4, 9], None, False),
+        ([4, 9, 14], None, False),  # 19 is not long
+        ([4, 9, 14, 19], 5, False),
+        ([9, 14, 19], None, False),  # nor is 4
+        ([5, 11, 17], 6, False),
         ([4, 9, 13], None, False),
         ([4, 5, 6], None, False),
     ],
@@ -264,6 +276,72 @@ def test_of_waits_for_data_only_a_single_very_long_one_counts(waits, long):
 def test_what_recurs_has_a_period_and_what_happened_once_has_none(at, every, once):
     found = long_iterations(account([30 if k in at else 10 for k in range(20)]))
     assert (found.windows.tolist(), found.every, found.once) == (at, every, once)
+
+
+@pytest.mark.parametrize(
+    ("at", "work", "long", "more"),
+    [
+        ([2, 4], {}, [2, 4], {}),
+        ([2, 4], {2: 9, 4: 7}, [2, 4], {"forward": 14}),
+        ([2, 4], {4: 7}, [4], {"forward": 6}),
+        ([2, 4], {2: 9, 4: 7, 6: 8}, [2], {"forward": 6}),
+    ],
+    ids=["none", "both", "one of two", "as much work as a regular one"],
+)
+def test_what_runs_more_operations_does_more_and_not_what_runs_them_slowly(at, work, long, more):
+    lengths = [30 if k in at else 10 for k in range(9)]
+    found = long_iterations(account(lengths, work=[work.get(k, 1) for k in range(9)]))
+    assert (found.windows.tolist(), dict(found.more_work)) == (long, more)
+
+
+def test_two_slow_steps_are_no_period_and_save_nothing():
+    report = report_of(loop(lambda program, k: think(program, 20 * MS * (k in (6, 8))), 15))
+    found = finding(report)
+    assert found.evidence[0].startswith("2 of 14 iterations took 20.0 ms more")
+    assert (found.status, found.saving_ms_per_step) == ("warn", None)
+    assert "no fixed distance" in found.evidence[1]
+    assert found.advice.startswith("Record more steps")
+    assert report.ranks[0].long.every is None
+
+
+def evaluate_now_and_then(program, k):
+    """At no fixed distance; an evaluation is work, and so paid for."""
+    if k in (3, 9, 11):
+        with program.range("forward"):
+            program.kernels([f"forward_{i}" for i in range(20)], ns=150_000)
+
+
+def test_what_has_no_period_but_more_operations_is_saved():
+    found = finding(report_of(loop(evaluate_now_and_then)))
+    assert found.evidence[0].startswith("3 of 15 iterations took 2.98 ms more")
+    assert found.saving_ms_per_step == pytest.approx(3 * 2.98 / 15, rel=0.02)
+    assert "evaluation, or rollouts" in found.advice
+
+
+def wait_and_look(program, k):
+    """Every fourth step waits for a file, and runs the same forward kernels a little longer."""
+    with program.range("forward"):
+        program.kernel("forward_head", 200_000 + 900_000 * (k % 4 == 3))
+    think(program, 20 * MS * (k % 4 == 3))
+
+
+def test_what_does_not_fill_the_extra_time_picks_no_advice():
+    found = finding(report_of(loop(wait_and_look)))
+    assert found.evidence[0].startswith("every 4th iteration")
+    assert "forward" not in found.evidence[2]
+    assert "evaluation, or rollouts" not in found.advice
+
+
+def test_gradients_of_more_batches_are_no_evaluation():
+    def accumulate(program, k):
+        if k % 4 == 3:
+            with program.range("forward"):
+                program.kernels([f"forward_{i}" for i in range(20)], ns=150_000)
+            program.kernels([f"backward_{i}" for i in range(20)], ns=150_000, backward=True)
+
+    found = finding(report_of(loop(accumulate)))
+    assert "forward" in found.evidence[2]
+    assert "evaluation, or rollouts" not in found.advice
 
 
 def test_what_long_iterations_have_more_of_is_told_by_class():

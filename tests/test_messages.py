@@ -18,8 +18,11 @@ from tests.cli_runner import write_trace
 from tests.rendering import terminal_of
 from tests.report_factory import make_input, make_report
 from traceprobe.capture.launch import RecordingFailed
+from traceprobe.capture.progress import ended_early
+from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.run_recording import _too_short
 from traceprobe.cli import console
-from traceprobe.cli.profile import _again, _kept
+from traceprobe.cli.profile import _kept, _next
 from traceprobe.errors import UnsupportedInput, UsageError
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.pipeline.invariants import message
@@ -224,10 +227,15 @@ def test_json_on_standard_output_commands_nobody_and_says_the_same(capfd):
     assert not any(map(obeyed, out.splitlines()))
 
 
-def test_what_comes_next_can_be_run(tmp_path):
-    """`inspect` takes one file."""
-    assert _again([tmp_path / "a"]) == f"inspect {tmp_path / 'a'}"
-    assert _again([Path("a"), Path("b")]) == "analyze a b"
+def test_what_comes_next_can_be_run(cli, tmp_path):
+    """From where it is printed; `profile -v` would not show more, but record again."""
+    folder = tmp_path / "of two words"
+    folder.mkdir()
+    (folder / "report.json").write_text(make_report("io").to_json(), encoding="utf-8")
+    page, command = _next(folder)
+    assert words(page) == ["next:", "open", str(folder / "report.html"), "in", "a", "browser"]
+    assert words(command)[:3] == ["or:", "traceprobe", "render"]
+    assert "note: " in cli(*words(command)[2:]).expect(0).out
 
 
 @pytest.mark.parametrize("columns", ["9" * 5000, "1" + "0" * 30, "-5", "1e3"])
@@ -286,3 +294,14 @@ def test_nothing_that_shows_progress_reads_markup(monkeypatch):
     with console.counting(2, quiet=False) as at:
         at(0, 0.5)
     assert "[bold]a[red].json" in terminal.getvalue()
+
+
+def test_a_program_without_a_loop_is_told_what_a_step_is(tmp_path):
+    """Fewer steps or a longer run would help it no more."""
+    told = _too_short(RecordingPlan(folder=str(tmp_path)), tmp_path)
+    assert "no step of an optimizer" in told
+    assert "--calibrate" not in told
+    ended_early(str(tmp_path), 4, 41)
+    told = _too_short(RecordingPlan(folder=str(tmp_path)), tmp_path)
+    assert "after 4 steps, and a recording of it needs 41" in told
+    assert "--calibrate" in told

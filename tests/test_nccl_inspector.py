@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traceprobe
 from tests.builders import kineto, nsight
@@ -14,7 +15,7 @@ from tests.recorded_collectives import SIZES, recorded
 from traceprobe.ingest.nccl.flight_recorder import find_dumps
 from traceprobe.ingest.nccl.inspected_calls import communicators_of_log, inspected_calls
 from traceprobe.ingest.nccl.inspector_log import find_logs, is_log, rank_in_log, read_log
-from traceprobe.model.events import UNKNOWN, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.pipeline.nccl_records import with_nccl_records
 from traceprobe.records.report import Report
 
@@ -164,7 +165,7 @@ def test_names_of_communicators_that_nvtx_has_must_agree(tmp_path, communicator,
     run = recorded()
     trace = export(run.scenarios[0], tmp_path / "rank0.sqlite")
     own = pl.when(pl.col("kind") == int(Kind.COMM)).then(HASH).otherwise(pl.col("group"))
-    object.__setattr__(trace, "gpu_ops", trace.gpu_ops.with_columns(group=own))
+    trace = replace(trace, gpu_ops=trace.gpu_ops.with_columns(group=own))
     log = run.log(0, communicator=communicator).write(tmp_path / "logs")
     sizes, _, warning = joined(trace, {0: [log]})
     assert sizes == (whole(run) if fits else [UNKNOWN] * 40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traceprobe
 from tests.builders import kineto, nsight
@@ -12,7 +13,7 @@ from tests.flight_records import Run
 from tests.recorded_collectives import MS, SIZES, recorded
 from traceprobe.ingest.nccl.flight_recorder import find_dumps, rank_in_name, read_flight_record
 from traceprobe.ingest.nccl.noted_calls import noted_calls
-from traceprobe.model.events import UNKNOWN, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.options import Options
 from traceprobe.pipeline.nccl_records import with_nccl_records
 from traceprobe.records.report import Report
@@ -183,7 +184,7 @@ def test_sizes_that_the_trace_has_check_the_join(tmp_path):
     trace = export(run.scenarios[0], path)
     folder = run.dumps(tmp_path / "d")
     known = pl.when(pl.col("kind") == int(Kind.COMM)).then(12_345).otherwise(pl.col("bytes"))
-    object.__setattr__(trace, "gpu_ops", trace.gpu_ops.with_columns(bytes=known))
+    trace = replace(trace, gpu_ops=trace.gpu_ops.with_columns(bytes=known))
     sizes, found, warning = joined(trace, folder)
     assert set(sizes) == {12_345}
     assert not found

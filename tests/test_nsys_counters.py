@@ -12,6 +12,14 @@ from traceprobe.errors import UsageError
 
 HELP = "--gpu-metrics-devices=<cuda-visible|all|none>"
 LISTED = "Possible values are:\n\t0: NVIDIA H200 PCI[0000:07:00.0]\n\tall: every supported GPU"
+ON_H200 = (
+    "Possible --gpu-metrics-devices values are:\n"
+    "\t0: Hopper GH100 | NVIDIA H200 PCI[0000:00:06.0]\n"
+    "\tall: Select all supported GPUs\n"
+    "\tcuda-visible: Select GPUs that match CUDA_VISIBLE_DEVICES\n"
+    "\tnone: Disable GPU Metrics [Default]\n"
+)
+"""What nsys 2025.3 answered."""
 REFUSED = (
     "None of the installed GPUs are supported:\n\tNVIDIA H200 - Insufficient privilege, see "
     "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
@@ -36,6 +44,7 @@ def nsys(folder, help_text=HELP, answer=LISTED):
     ("help_text", "answer", "option"),
     [
         (HELP, LISTED, "--gpu-metrics-devices=cuda-visible"),
+        (HELP, ON_H200, "--gpu-metrics-devices=cuda-visible"),
         ("--gpu-metrics-device=<all>", LISTED, "--gpu-metrics-device=all"),
         (HELP, f"{LISTED}\nSome GPUs are not: Insufficient privilege", "cuda-visible"),
         (HELP, "", "--gpu-metrics-devices=cuda-visible"),  # it will say itself what is wrong

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as changed
 
 import traceprobe
 from tests.builders import memory
@@ -18,7 +19,7 @@ EPOCH = 1_700_000_000 * 10**9
 
 def trace(scenario, name="rank.json", form="kineto"):
     made = memory.trace(scenario)
-    return replace(made, origin=replace(made.origin, name=name, format=form))
+    return changed(made, origin=changed(made.origin, name=name, format=form))
 
 
 def on(scenario, gpu):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceprobe.ingest.kineto.event import Args
-from traceprobe.ingest.kineto.operands import LONGEST, OperandTable, read_operands
+from traceprobe.ingest.kineto.operands import LONGEST, OperandTable, OperandTexts, read_operands
 from traceprobe.timeline.operator_work import Work, work_of
 
 BF16, FP32 = "c10::BFloat16", "float"
@@ -250,11 +250,24 @@ def args(dims, types=b'["float"]'):
     return Args(dims=msgspec.Raw(dims), types=msgspec.Raw(types))
 
 
+def numbered(table, names, *chunks):
+    """Numbers in a trace of the operands of each chunk's calls."""
+    found = []
+    for calls in chunks:
+        texts = OperandTexts()
+        numbers = texts.numbers(names, calls)
+        found.append([*table.numbers(texts.found), -1])
+        found[-1] = [int(found[-1][n]) for n in numbers]
+    return found
+
+
 def test_the_same_operands_have_one_number():
     table = OperandTable()
-    calls = [args(b"[[2]]"), args(b"[[3]]"), args(b"[[2]]"), Args(), args(b"[[-1]]"), args(b"7")]
-    assert table.numbers(["a", "b", "c", "d", "e", "f"], calls).tolist() == [0, 1, 0, -1, -1, -1]
-    assert [found[0].dims for found in table.found] == [((2,),), ((3,),)]
+    first = [args(b"[[2]]"), args(b"[[3]]"), args(b"[[2]]"), Args(), args(b"[[-1]]"), args(b"7")]
+    again = [args(b"[[4]]"), args(b"7"), args(b"[[3]]"), Args(), args(b"[[2]]"), args(b"[[4]]")]
+    found = numbered(table, ["a", "b", "c", "d", "e", "f"], first, again)
+    assert found == [[0, 1, 0, -1, -1, -1], [2, -1, 1, -1, 0, 2]]
+    assert [found[0].dims for found in table.found] == [((2,),), ((3,),), ((4,),)]
 
 
 def test_operands_are_bounded(monkeypatch):
@@ -262,7 +275,7 @@ def test_operands_are_bounded(monkeypatch):
     table = OperandTable()
     long = b"[" + b"[1]," * LONGEST + b"[1]]"
     calls = [args(long), args(b"[[1]]"), args(b"[[2]]"), args(b"[[3]]"), args(b"[[1]]")]
-    assert table.numbers(["a"] * 5, calls).tolist() == [-1, 0, 1, -1, 0]
+    assert numbered(table, ["a"] * 5, calls, calls) == [[-1, 0, 1, -1, 0]] * 2
 
 
 def programs():

@@ -12,7 +12,7 @@ from tests.analyses import report_of
 from tests.builders import kineto
 from tests.builders.scenario import Script
 from tests.conftest import ROOT
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.render.pages.report_operators import OUTSIDE, operators_table
 from traceprobe.timeline.operators import innermost_rows, parents
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from traceprobe.capture.oracle import blocks
+from traceprobe.capture.oracle import blocks, step_clock
 from traceprobe.capture.oracle.blocks import Condition, Unavailable, interleaved, warm_up
 
 pytestmark = pytest.mark.usefixtures("pytorch")
@@ -72,12 +72,27 @@ def test_blocks_are_whole_periods_and_turns(period, turn, steps):
     (condition,) = conditions([], "a")
     condition = replace(condition, turn=turn)
     made, asked = driven(interleaved([condition], 2, 1e-9, period))
-    probed = {1: 3, 3: 3, 5: 5}[period]
+    probed = {1: 3, 3: 3, 6: 6, 15: 15}[period * turn]
     assert made.steps == {"a": steps}
     assert asked == 3 * blocks.LEAD_IN + probed + 2 * steps
     assert [len(block.step_s) for block in made.blocks] == [steps, steps]
     for block in made.blocks:
         assert sum(block.step_s) == pytest.approx(block.seconds)
+
+
+def test_workers_that_deliver_all_at_once_are_timed_by_whole_turns(monkeypatch):
+    now, pulled = [0.0], []
+    for module in (blocks, step_clock):
+        monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+
+    def pull():
+        pulled.append(1)
+        now[0] += 0.6 if len(pulled) % 12 == 0 else 0.0
+
+    (held,) = conditions([], "io")
+    made, _ = driven(interleaved([replace(held, turn=12, pace=pull)], 2, 1.0))
+    assert made.steps == {"io": 24}
+    assert [block.seconds for block in made.blocks] == pytest.approx([1.2, 1.2])
 
 
 def test_what_makes_its_own_steps_asks_for_none():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from itertools import combinations
 from zlib import crc32
@@ -130,12 +129,12 @@ def test_of_a_thousand_ranks_that_are_alike_three_keep_their_details():
 
 def unnumbered(name):
     trace = memory.trace(Script(Process(5)).op("kernel", 10, 20, (0, 5)).build())
-    origin = dataclasses.replace(
+    origin = replace(
         trace.origin,
         name=name,
         sha256=f"{crc32(name.encode()):064x}",  # no two are copies
     )
-    return dataclasses.replace(trace, origin=origin)
+    return replace(trace, origin=origin)
 
 
 @pytest.mark.parametrize(

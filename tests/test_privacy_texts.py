@@ -18,6 +18,7 @@ from tests.test_comparison import unaided
 from tests.test_many_ranks import of_rank
 from traceprobe.anonymise.redact import digest
 from traceprobe.cli.runs import _folder as label_of
+from traceprobe.compare.run import default_label
 from traceprobe.ingest.nsight.open_export import _reason as reason_of
 from traceprobe.ingest.profiler_messages import NOTES, quote_messages
 from traceprobe.vocabulary import quoted
@@ -118,6 +119,11 @@ def test_an_error_of_sqlite_quotes_no_names():
     assert reason_of(error) == 'malformed database schema (…) - near "…"'
 
 
+UNNAMED = default_label(unaided(make_report("io")))
+UNNAMED_PAIR = [f"{UNNAMED} (1)", f"{UNNAMED} (2)"]
+"""Runs that are called after their traces."""
+
+
 @pytest.fixture
 def home(cli, monkeypatch):
     """Somebody's home with a report in it and another beside it."""
@@ -133,13 +139,13 @@ def home(cli, monkeypatch):
 @pytest.mark.parametrize(
     ("inside", "runs", "labels"),
     [
-        ("", ["report.json", "other"], ["run", "other"]),
-        ("", [".", "other/report.json"], ["run", "other"]),
-        ("other", ["..", "."], ["run (1)", "run (2)"]),
-        ("other", ["../report.json", "../other"], ["run (1)", "run (2)"]),
-        ("..", [f"{CANARY}7", f"{CANARY}7/other"], ["run", "other"]),
-        ("", [f"{CANARY}8", "other/"], ["run", "other"]),
-        ("other", ["../other/report.json", f"../../{CANARY}7/report.json"], ["run (1)", "run (2)"]),
+        ("", ["report.json", "other"], [UNNAMED, "other"]),
+        ("", [".", "other/report.json"], [UNNAMED, "other"]),
+        ("other", ["..", "."], UNNAMED_PAIR),
+        ("other", ["../report.json", "../other"], UNNAMED_PAIR),
+        ("..", [f"{CANARY}7", f"{CANARY}7/other"], [UNNAMED, "other"]),
+        ("", [f"{CANARY}8", "other/"], [UNNAMED, "other"]),
+        ("other", ["../other/report.json", f"../../{CANARY}7/report.json"], UNNAMED_PAIR),
     ],
 )
 def test_no_folder_that_is_nobody_elses_business_is_a_label(
@@ -161,7 +167,7 @@ def test_a_report_in_a_home_is_told_without_its_name(cli, home, monkeypatch):
 
 @pytest.mark.parametrize(
     ("folder", "label"),
-    [("/home/alice", "run"), ("/Users/alice", "run"), ("/", "run"), ("/data/fp32", "fp32")],
+    [("/home/alice", None), ("/Users/alice", None), ("/", None), ("/data/fp32", "fp32")],
 )
 def test_a_home_is_no_label_whoevers_it_is(folder, label):
     assert label_of(Path(folder)) == label

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 import os
 import re
@@ -58,6 +60,49 @@ for number, x in enumerate(record.steps([torch.randn(8, 256)] * 4)):
         optimizer.zero_grad()
     AFTER
 """
+UPDATING_IN_BACKWARD = """
+import torch
+
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+def update(parameter):
+    optimizers[parameter].step()
+    optimizers[parameter].zero_grad()
+
+for parameter in model.parameters():
+    parameter.register_post_accumulate_grad_hook(update)
+for step in range(1_000):
+    model(torch.randn(16, 32)).square().mean().backward()
+"""
+
+LOADING = """
+import time, torch
+from torch.utils.data import DataLoader
+
+begin = torch.profiler.profile.__enter__
+
+def slowly(profiler):
+    time.sleep(0.5)  # on a GPU it takes longer by itself
+    return begin(profiler)
+
+torch.profiler.profile.__enter__ = slowly
+
+class Pictures:
+    def __len__(self):
+        return 40_000
+    def __getitem__(self, number):
+        time.sleep(0.005)
+        return torch.ones(64)
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for x in DataLoader(Pictures(), 8, num_workers=2, prefetch_factor=4):
+    model(x).sum().backward()
+    optimizer.step()
+"""
 
 
 def command(*arguments):
@@ -100,6 +145,38 @@ def test_a_script_that_knows_nothing_of_it_is_recorded(tmp_path, script):
     assert {"forward", "backward", "optimizer"} <= {k for k, v in rank.summary.busy_ns.items() if v}
     assert made.quality.observer_effect is not None
     assert json.loads((out / "report.json").read_text())["verdict"] is not None
+
+
+@pytest.mark.slow
+def test_a_recording_shows_the_loader_that_prefetched_while_the_profiler_started(tmp_path, script):
+    out = tmp_path / "out"
+    done = run("-o", out, *FAST, "--", *script(LOADING))
+    assert done.returncode == 0, done.stderr
+    made = report(out)
+    waited = sum(i.partition_ns["idle_data_wait"] for i in made.ranks[0].iterations if i.used)
+    # Two workers make a batch in 40 ms each; the first of four may have been begun before.
+    assert waited >= 40e6
+    sidecar = json.loads((out / "rank0.traceprobe.json").read_text())
+    assert sidecar["unprofiled_data_wait_ms"] > 0
+    assert made.verdict.bound == "io"
+
+
+@pytest.mark.slow
+def test_a_script_that_updates_inside_its_backward_pass_is_recorded(tmp_path, script):
+    out = tmp_path / "out"
+    done = run("-o", out, *FAST, "--", *script(UPDATING_IN_BACKWARD))
+    assert done.returncode == 0, done.stderr
+    assert "Leaked" not in done.stderr  # as PyTorch says of a profiler that ends inside of a pass
+    assert {p.name for p in out.iterdir()} == NAMES
+    (rank,) = report(out).ranks
+    assert rank.summary.iterations_used >= 3
+    assert all(rank.summary.busy_ns[phase] for phase in ("forward", "backward"))
+    events = json.loads(gzip.decompress((out / "rank0.json.gz").read_bytes()))["traceEvents"]
+    begun = sorted(e["ts"] for e in events if e["name"].startswith("ProfilerStep#"))
+    forward = [e["ts"] for e in events if e["name"] == "aten::linear"]
+    made = [sum(a <= ts < b for ts in forward) for a, b in itertools.pairwise(begun)]
+    assert len(made) >= 4
+    assert set(made) == {2}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from tests.analyses import report_of
 from tests.conftest import ROOT
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.pipeline import parallel as workers
+from traceprobe.pipeline import files
 from traceprobe.pipeline import trace_part as part
 from traceprobe.sweep.recording import analyze_recording
 
@@ -19,7 +19,7 @@ PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0
 
 @pytest.fixture(params=[1, 2], ids="{} cores".format)
 def cores(request, monkeypatch):
-    monkeypatch.setattr(workers, "cores", lambda: request.param)
+    monkeypatch.setattr(files, "cores", lambda: request.param)
 
 
 def test_the_report_is_that_of_all_ranks(cores, tmp_path):
@@ -39,14 +39,14 @@ def test_a_damaged_rank_costs_that_rank(cores, tmp_path):
 def test_one_trace_at_a_time_is_in_memory(tmp_path, monkeypatch):
     seen = []
 
-    def loaded(*arguments):
+    def loaded(*arguments, **named):
         gc.collect()
         assert all(frame() is None for frame in seen)
-        trace = read_trace(*arguments)
+        trace = read_trace(*arguments, **named)
         seen.append(weakref.ref(trace.gpu_ops))
         return trace
 
-    monkeypatch.setattr(workers, "cores", lambda: 1)
+    monkeypatch.setattr(files, "cores", lambda: 1)
     monkeypatch.setattr(part, "read_trace", loaded)
     made = analyze_recording(PAIR, tmp_path)
     assert len(made.ranks) == len(seen) == 2

@@ -96,8 +96,8 @@ def test_after_a_scalar_was_copied_to_the_host_nobody_knows():
 
 def test_without_a_copy_at_either_end_nobody_knows():
     def vanish(program):
-        step(program)
         program.sleep(QUIET)
+        step(program)
 
     report = analyze(loop(vanish))
     assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
@@ -106,8 +106,9 @@ def test_without_a_copy_at_either_end_nobody_knows():
 
 def test_a_little_that_is_unexplained_leaves_a_verdict():
     def hesitate(program):
+        program.sleep(QUIET)
         step(program)
-        program.kernel("attention", 12 * MS).wait().sleep(QUIET)
+        program.kernel("attention", 12 * MS).wait()
 
     report = analyze(loop(hesitate))
     assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
@@ -175,8 +176,8 @@ def test_only_what_recurs_and_is_no_scalar_is_a_batch(size, times, cause):
 )
 def test_a_short_pause_is_pythons(pause, cause):
     def body(program):
-        step(program)
         program.sleep(pause)
+        step(program)
 
     assert cause in idle(analyze(loop(body)))
 
@@ -206,3 +207,68 @@ def test_between_step_ranges_work_on_results_is_no_wait_for_data():
     found = idle(analyze(program))
     assert found["idle_host"] == pytest.approx(3.0, abs=0.1)
     assert "idle_data_wait" not in found
+
+
+def pause_in_the_midst(program):
+    """The garbage collector, or arithmetic in Python, between two parts of a step."""
+    program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+    program.sleep(QUIET)
+    program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+    program.kernels([UPDATE] * 2, ns=4_900)
+
+
+def pause_before_the_next_part(program):
+    """Two parts of a batch: the second may have been waited for."""
+    program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+    program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+    program.sleep(QUIET)
+    step(program)
+
+
+def test_a_step_that_goes_on_with_its_backward_pass_has_had_its_batch():
+    report = analyze(loop(pause_in_the_midst))
+    assert idle(report)["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "overhead"
+    host = report.ranks[0].summary.host
+    assert host.pause_ns / report.ranks[0].summary.iterations_used == pytest.approx(
+        3 * MS, rel=0.05
+    )
+    found = next(f for f in report.findings if f.id == "host-pauses")
+    assert found.status == "fail"
+    assert found.saving_ms_per_step == pytest.approx(3.0, abs=0.2)
+    launching = next(f for f in report.findings if f.id == "host-overhead")
+    assert (launching.predicted.ms if launching.predicted else 0) < 0.3
+
+
+def test_a_pause_before_another_part_of_the_batch_stays_unexplained():
+    report = analyze(loop(pause_before_the_next_part))
+    assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
+    assert report.ranks[0].summary.host.pause_ns == 0
+
+
+def test_a_stage_of_a_compilation_that_is_a_range_is_no_pause():
+    def compiles(program):
+        program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+        with program.range("_compile.compile_inner (dynamo_timed)"):
+            program.sleep(QUIET)
+        program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+
+    report = analyze(loop(compiles))
+    assert report.ranks[0].summary.host.pause_ns == 0
+    asking = [f.id for f in report.findings if f.status == "fail"]
+    assert "recompilation" in asking
+    assert "host-pauses" not in asking
+
+
+def test_a_pause_between_two_values_that_are_read_is_not_for_reading():
+    def reads_twice(program):
+        program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+        program.copy_out(4, 2_000).sleep(QUIET).copy_out(4, 2_000)
+        program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+
+    report = analyze(loop(reads_twice))
+    found = {f.id: f for f in report.findings}
+    assert found["host-pauses"].status == "fail"
+    assert found["host-pauses"].predicted.ms == pytest.approx(3.0, abs=0.2)
+    predicted = found["synchronization"].predicted
+    assert (predicted.ms if predicted else 0.0) < 1.0

@@ -10,6 +10,7 @@ from tests.report_factory import make_report
 from traceprobe.findings import RULES
 from traceprobe.records.report import Finding
 from traceprobe.render.ranking import SUBJECTS, first_fixes
+from traceprobe.replay.forecast import in_order
 
 
 def finding(name, saving=None, *classes, status="warn"):
@@ -71,6 +72,14 @@ def test_of_two_causes_the_larger_saving_comes_first():
     assert fixes(LOADER, HOST, PRECISION, bound="mixed", secondary="io+overhead") == [
         *("host-overhead", "lower-precision", "data-wait")
     ]
+
+
+@pytest.mark.parametrize(("gain", "first"), [(5.0, "host-overhead"), (10.0, "synchronization")])
+def test_what_the_program_does_comes_before_what_is_left_of_the_same_time(gain, first):
+    waits = finding("synchronization", gain, "idle_sync", "idle_host")
+    assert fixes(HOST, waits, bound="overhead")[0] == first
+    ordered = in_order([replace(HOST, status="fail"), waits])
+    assert ordered[0].id == first
 
 
 def test_without_a_fix_of_the_bound_the_largest_saving_comes_first():

@@ -64,6 +64,45 @@ def test_a_constant_clock_at_the_power_limit_is_no_change():
     assert (found.changed, found.shared, found.sentences) == (False, False, [])
 
 
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([28, 28, 0], None),
+        ([47, 31, 0], None),
+        ([60, 65, 60], "65.0 %"),
+        ([60, 40, 4.8], "60.0 %"),
+        ([0, 43, 0], "43.0 %"),
+        ([0, 0, 30], "30.0 %"),
+        ([3, 4, 3], None),
+    ],
+)
+def test_a_job_that_ended_before_is_no_neighbour(others, said):
+    found = recorded_clock([block(1980, others_percent=float(o)) for o in others])
+    assert found.shared is (said is not None)
+    assert said is None or said in found.sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("others", "profiled", "shared"),
+    [
+        ([50, 50, 0], 1, True),
+        ([80, 80, 80, 80, 0], 3, True),
+        ([50, 30, 0], 1, False),
+        ([50, 0, 0], 1, False),
+        ([50, 0], 0, False),
+    ],
+)
+def test_a_neighbour_until_the_profiler_ended_is_one(others, profiled, shared):
+    """What is left of a job that ended before can only fall."""
+    found = recorded_clock(
+        [
+            block(1980, profiled=place == profiled, others_percent=float(percent))
+            for place, percent in enumerate(others)
+        ]
+    )
+    assert found.shared is shared
+
+
 def test_reasons_are_told_in_words_and_unknown_ones_not_at_all():
     hot = {"throttled": ["hw_thermal_slowdown", "sw_thermal_slowdown", "my secret"]}
     found = recorded_clock([block(1980), block(1200, **hot)])

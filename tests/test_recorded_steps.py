@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as changed
 
 import traceprobe
 from tests.builders import kineto
@@ -29,7 +30,7 @@ def recorded(tmp_path):
             {"profiled": True, "steps": 9, "step_ms": 1.04 * step_ms},  # it begins slowly
         ]
         sidecar = {"unprofiled_step_ms": unprofiled * step_ms, "blocks": blocks}
-        return traceprobe.analyze(replace(trace, metadata={"traceprobe": sidecar}))
+        return traceprobe.analyze(changed(trace, metadata={"traceprobe": sidecar}))
 
     return analysed
 

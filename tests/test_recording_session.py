@@ -25,7 +25,7 @@ class Log:
         self.calls = []
         self.metadata = None
 
-    def start(self, active):
+    def start(self, active, settle):
         self.calls.append(f"start {active}")
 
     def step(self):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from traceprobe.model.events import UNKNOWN, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.pipeline.reduced_types import REDUCED_TYPES, reduced_type, with_reduced_types
 from traceprobe.timeline.collectives import CollectiveGroup
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from traceprobe.replay.graph import Shape, graph_of
+from traceprobe.replay.graph import Shapes, graph_of
 from traceprobe.replay.simulate import longest, simulate_all, step_lengths
 from traceprobe.replay.tasks import ALONE, RankSchedule, Task, tasks_of
 
@@ -46,7 +46,7 @@ def schedule(seed: int, count: int, *, messages: int, period: float | None) -> R
 
 def by_all(scenario: Sequence[RankSchedule]) -> float:
     """The step, from every instant of the graph one after the other."""
-    shapes: dict[bytes, Shape] = {}
+    shapes: Shapes = {}
     graph = graph_of(scenario, shapes)
     graphs = [graph] if graph else [graph_of([rank], shapes) for rank in scenario]
     lengths = [step_lengths(g.shape, longest(g)).max() for g in graphs if g is not None]
@@ -76,7 +76,7 @@ def test_a_step_is_as_long_as_through_all_instants(
 def test_few_instants_are_left_of_a_loop_that_does_not_wait() -> None:
     """One thread, one stream: all but the first instants are running sums and maxima."""
     rows = [Task(kind="forward", host=3.0, first_host=3.0, duration=5.0, tail=5.0, group=ALONE)]
-    shapes: dict[bytes, Shape] = {}
+    shapes: Shapes = {}
     graph = graph_of([RankSchedule(tasks_of(rows * 500), 1, latency=1.0)], shapes)
     assert graph is not None
     assert len(graph.shape.reduction.runs) < 5

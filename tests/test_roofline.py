@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace as changed
 
 import msgspec
 import pytest
@@ -422,7 +421,7 @@ def test_a_real_trace_says_how_much_of_the_gpu_its_kernels_fill(samples):
     used = analyze(trace).roofline.utilisation
     assert used.occupancy == pytest.approx(used.busy * told["occupancy"], rel=1e-4)
     assert used.occupancy <= used.covered <= used.busy <= 1
-    silent = changed(trace, metadata={})
+    silent = replace(trace, metadata={})
     assert analyze(silent).roofline.utilisation.covered is None
 
 

@@ -9,7 +9,7 @@ from tests.builders import memory
 from tests.builders.loop import LOADER
 from tests.builders.scenario import AUTOGRAD, PID, Script
 from traceprobe.errors import UsageError
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.timeline import step_markers
 
 ADAM = "void at::native::multi_tensor_apply_kernel<AdamFunctor>(int)"
@@ -19,7 +19,7 @@ PITCH = 1_000
 def find(script, step=None):
     trace = memory.trace(script.build())
     return step_markers.find_step_marker(
-        trace.host_ranges, trace.gpu_ops, trace.host_calls, trace.names, step
+        trace.host_ranges, trace.host_operators, trace.gpu_ops, trace.host_calls, trace.names, step
     )
 
 

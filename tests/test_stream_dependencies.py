@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from traceprobe.model.events import GPU_OPS, STREAM_EVENTS, UNKNOWN, Kind, StreamEvent
+from traceprobe.model.codes import UNKNOWN, Kind, StreamEvent
+from traceprobe.model.events import GPU_OPS, STREAM_EVENTS
 from traceprobe.timeline.dependencies import dependencies
 
 RECORD, WAIT, HOST_WAIT = StreamEvent.RECORD, StreamEvent.WAIT, StreamEvent.HOST_WAIT

@@ -13,7 +13,8 @@ from tests.builders import kineto, nsight
 from tests.builders.scenario import PID, Noted, Process, Script, merge
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import STREAM_EVENTS, UNKNOWN, StreamEvent
+from traceprobe.model.codes import UNKNOWN, StreamEvent
+from traceprobe.model.events import STREAM_EVENTS
 from traceprobe.slicing.slice_trace import slice_trace
 
 MS = 1_000_000

@@ -144,6 +144,11 @@ TAMPERED = {
         [{"name": "a", "count": -1, "host_ns": 1, "operations": 1, "device_ns": 1}],
         "an operator has less than nothing",
     ),
+    "attention": (
+        (*SUMMARY, "attention"),
+        {"count": 1, "class_ns": {"flash": 1}, "fused_ns": 1},
+        "attention has kernels of an unknown class",
+    ),
     "a sequence": (
         (*SUMMARY, "sequences"),
         [

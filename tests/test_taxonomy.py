@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from traceprobe.model import taxonomy
-from traceprobe.model.events import Kind
+from traceprobe.model.codes import Kind
 from traceprobe.render import colours
 from traceprobe.timeline.partition import TRANSFER_KINDS
 

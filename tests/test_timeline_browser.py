@@ -245,6 +245,9 @@ def test_the_keyboard_reaches_every_fact(visit):
 def test_keys_zoom_and_move(visit):
     page = visit("io")
     whole = shown(page)
+    told = page.locator(".timeline-range").inner_text()
+    assert re.match(r"[\d.]+ to [\d.]+ ms \(", told)
+    assert max(map(len, re.findall(r"\.(\d+)", told))) <= 2  # of tens of ms
     page.locator("canvas.timeline").focus()
     page.keyboard.press("+")
     page.keyboard.press("+")

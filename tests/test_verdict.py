@@ -228,7 +228,33 @@ def test_what_just_suffices_is_judged(rank):
 def test_unexplained_time_that_would_make_a_bound_leaves_compute_open(parts, marked):
     decision = decide(records.rank(step(**parts), marked=marked))
     assert decision.bound == "inconclusive"
-    assert "nothing tells what the program does" in decision.missing[0]
+    said = "unless I/O (10.0 %)" if "io" in parts else "nothing tells what the program does"
+    assert said in decision.missing[0]
+
+
+def test_unexplained_time_is_told_beside_what_it_would_make_a_bound_of():
+    (missing,) = decide(records.rank(step(overhead=95, idle_unexplained=110))).missing
+    assert missing.startswith(
+        "compute-bound (79.5 %), unless overhead (9.5 %) has the 11.0 % in which the GPU idles "
+        "while the host makes no call as well: from 20 % on it is the bound; annotate what"
+    )
+
+
+def test_little_unexplained_time_beside_a_known_candidate_only_makes_the_answer_less_sure():
+    rank = records.rank(step(overhead=175, idle_unexplained=30), attributed_share=None)
+    assert decide(rank).bound == "compute"
+    assert terms(rank)["margin"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("wait", "inferred", "asked"), [(0, 0, True), (50, 50, True), (50, 0, False)]
+)
+def test_nobody_is_asked_to_annotate_a_loader_that_was_recognised(wait, inferred, asked):
+    loading = replace(records.HOST, data_wait_inferred_ns=inferred * records.MS * records.STEPS)
+    rank = records.rank(step(io=wait, idle_unexplained=301), host=loading)
+    (missing,) = decide(rank).missing
+    assert ("data_load" in missing) is asked
+    assert "annotate it" in missing
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import traceprobe
 from tests.builders import generated, memory, nsight
 from tests.builders.generated import runs
 from tests.builders.scenario import PID
-from traceprobe.model.events import Kind
+from traceprobe.model.codes import Kind
 from traceprobe.model.taxonomy import BUSY, Phase
 from traceprobe.timeline import phases
 from traceprobe.timeline.process_timeline import process_timeline

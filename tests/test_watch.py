@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -175,15 +176,39 @@ def test_a_pace_that_wanders_is_said_to():
     assert run.notes[-1].startswith("the pace wanders between 9.99 and 12.0 ms")
 
 
-def test_a_pace_that_comes_back_does_not_wander():
-    ms = steps(20_000, ms=10.0)
+def test_of_a_pace_that_wanders_slow_stretches_are_told():
+    ms = steps(21_000, ms=10.0)
     slow = range(2_000, 20_000, 4_000)
     for place in slow:
-        ms[place : place + 1_000] *= 1.5
+        ms[place : place + 1_000] *= 2
+        ms[place + 500 : place + 700] *= 1.2  # no stretch of its own
+        ms[place + 2_000 : place + 2_200] *= 1.3
     run = told(process(ms))
     assert [stretch.first for stretch in run.pace[1::2]] == list(slow)
     assert [stretch.cause for stretch in run.pace[1:]] == ["unknown"] * 2 * len(slow)
-    assert not run.notes
+    # 5 × 200 steps, 3 ms each.
+    said = "the pace wanders between .* and 13.0 ms for seconds at a time, 3,0.. ms in all"
+    assert re.match(said, run.notes[-1])
+
+
+def test_a_pace_that_wanders_where_it_is_slow_alone_is_not_said_to():
+    levels = [10, 20, 26, 20, 26, 20, 26, 10]
+    ms = np.concatenate(
+        [steps(1_000 if level == 10 else 100, level, seed=level) for level in levels]
+    )
+    run = told(process(ms))
+    assert [stretch.first for stretch in run.pace] == [0, 1_000, 1_600]
+    assert run.notes == []
+
+
+def test_a_short_stretch_of_a_pace_that_wanders_is_not_told():
+    ms = steps(20_000, ms=10.0)
+    for place in range(2_000, 20_000, 4_000):
+        ms[place : place + 200] *= 1.4
+    ms[12_000:12_150] *= 1.6  # 0.9 s of 200
+    assert len(told(process(ms)).pace) == 1
+    ms[12_000:12_150] *= 1.5
+    assert [stretch.first for stretch in told(process(ms)).pace] == [0, 12_000, 12_150]
 
 
 def test_stretches_cover_the_run():

@@ -189,6 +189,9 @@ def test_a_program_without_updates_leaves_no_record(watched):
     done, record = watched("print('nothing')")
     assert (done.code, record) == (2, None)
     assert "after no step that an update of a PyTorch optimizer ends" in done.err
+    done, record = watched("sys.exit(3)")
+    assert (done.code, record) == (3, None)
+    assert done.err.splitlines()[-1] == "traceprobe: the program ended with status 3 after no step"
     done, record = watched("step()")
     assert (done.code, record) == (2, None)
     assert "after 1 step that an update of a PyTorch optimizer ends, and it takes 2" in done.err

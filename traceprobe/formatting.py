@@ -30,6 +30,7 @@ third; from `TWICE` on they stand for percent."""
 LEAST_PER_CENT, WHOLE_PER_CENT = 0.05, 9.95
 """Percent have a decimal from the first to the second."""
 _FRAME = re.compile(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
+_FUNCTION = re.compile(r"(?P<file>.+?\.pyx?): (?P<function>.+)")
 MAX_PLACE = 80
 """Characters of a name in a place of the program."""
 _SENTENCE_END = re.compile(r"[.;](?= )")
@@ -73,9 +74,26 @@ def line_place(name: str) -> str:
     frame = _FRAME.fullmatch(name)
     if frame is None:
         return shorten(name, MAX_PLACE)
-    file = frame["file"]
-    end = file if len(file) <= MAX_PLACE else f"…{file[1 - MAX_PLACE :]}"
-    return f"{clean(end)}:{frame['line']} in {shorten(frame['function'], MAX_PLACE)}"
+    where = f"{_end_of(frame['file'])}:{frame['line']}"
+    return f"{where} in {shorten(frame['function'], MAX_PLACE)}"
+
+
+def is_function(name: str) -> bool:
+    """Whether a frame is that of a function, `train.py: step`, of which no line is known."""
+    return _FRAME.fullmatch(name) is None and _FUNCTION.fullmatch(name) is not None
+
+
+def frame_place(name: str) -> str:
+    """`at train.py:57 in step` of a line, `in step (train.py)` of a function."""
+    frame = _FUNCTION.fullmatch(name)
+    if frame is None or not is_function(name):
+        return f"at {line_place(name)}"
+    return f"in {shorten(frame['function'], MAX_PLACE)} ({_end_of(frame['file'])})"
+
+
+def _end_of(file: str) -> str:
+    """The end of a path, which says more than its beginning."""
+    return clean(file if len(file) <= MAX_PLACE else f"…{file[1 - MAX_PLACE :]}")
 
 
 def first_sentences(text: str, limit: int) -> str:
@@ -84,6 +102,27 @@ def first_sentences(text: str, limit: int) -> str:
         return shorten(text, limit)
     ends = [found.start() for found in _SENTENCE_END.finditer(text[:limit])]
     return shorten(f"{text[: ends[-1]]}." if ends else text, limit)
+
+
+def first_clauses(text: str, limit: int) -> str:
+    """The same, and of a long sentence what comes before its last comma, where that says enough.
+
+    For advice, which lists ways: with fewer of them it is as true, and nothing ends within a word.
+    """
+    told = first_sentences(text, limit)
+    if not told.endswith("…"):
+        return told
+    ends = [
+        found.start()
+        for found in re.finditer(r",(?= )", text[:limit])
+        if limit // 2 <= found.start() and not _inside(text[: found.start()])
+    ]
+    return f"{shorten(text[: ends[-1]], limit - 1)}." if ends else told
+
+
+def _inside(text: str) -> bool:
+    """Whether code or a bracket is open at the end."""
+    return text.count("`") % 2 == 1 or text.count("(") != text.count(")")
 
 
 def ordinal(number: int) -> str:

@@ -14,7 +14,10 @@ from typing import Any
 from tests.builders.scenario import Call, Message, Op, Operator, Range, Scenario
 
 Event = dict[str, Any]
-_FRAME = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ")
+_FRAME = re.compile(r"nn\.Module: |<built-in |def .*\(\d+\): ")
+"""What the profiler notes with stacks; `def ` is not written."""
+_LINE = re.compile(r".*\(\d+\): ")
+"""Lines that a recording of traceprobe noted."""
 
 GPU = {"h2d": "gpu_memcpy", "d2h": "gpu_memcpy", "d2d": "gpu_memcpy", "p2p": "gpu_memcpy"}
 CODES = {"h2d": "HtoD", "d2h": "DtoH", "d2d": "DtoD", "p2p": "PtoP"}
@@ -115,8 +118,8 @@ class _Rows:
                 args["Input Dims"] = [[64, 3, 224, 224], []]
                 args["Input type"] = ["float", "Scalar"]
             args["Ev Idx"] = offset + index
-            category = "python_function" if _FRAME.match(row.name) else "cpu_op"
-            yield _x(category, row.name, self.pid, row.thread, row.t0, row.t1 - row.t0, args)
+            category, name = _category(row.name), row.name.removeprefix("def ")
+            yield _x(category, name, self.pid, row.thread, row.t0, row.t1 - row.t0, args)
         if self.content.flows:
             yield from self._forward_backward()
 
@@ -295,6 +298,12 @@ class _Rows:
     def _start(self) -> int:
         rows = (*self.hosts, *self.scenario.host_calls(), *self.scenario.ops)
         return min((row.t0 for row in rows), default=0)
+
+
+def _category(name: str) -> str:
+    if _FRAME.match(name):
+        return "python_function"
+    return "blame" if _LINE.match(name) else "cpu_op"
 
 
 def copy_name(op: Op, rocm: bool) -> str:

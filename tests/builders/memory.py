@@ -6,25 +6,23 @@ import hashlib
 import re
 import zlib
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tests.builders import truth
 from tests.builders.scenario import Op, Operator, Scenario
+from traceprobe.model.codes import UNKNOWN, Operation, Role, Source
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,
     HOST_WORK,
-    UNKNOWN,
     Device,
-    Operation,
     Origin,
-    Quality,
-    Role,
-    Source,
     Trace,
     frame,
 )
+from traceprobe.model.quality import Quality
 
 ORIGIN = Origin("memory", "0" * 64, "kineto", "E", "tests", 0)
 OPERATIONS = {

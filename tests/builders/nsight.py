@@ -107,7 +107,7 @@ def edit(path: Path, *statements: str) -> Path:
 
 def add_counters(path: Path, samples: dict[str, list[tuple[int, int]]], *, gpu: int = 0) -> Path:
     """Add sampled counters of a GPU to an export: name in the file to (time, value)."""
-    type_id = 0x7400_0000_0000_0000 | gpu
+    type_id = 0x0001_0001_0000_0000 | gpu  # as nsys 2025.3 writes it
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(
             "CREATE TABLE IF NOT EXISTS GPU_METRICS "
@@ -118,7 +118,7 @@ def add_counters(path: Path, samples: dict[str, list[tuple[int, int]]], *, gpu: 
             "sourceId INTEGER NOT NULL, typeName TEXT, metricId INTEGER NOT NULL, metricName TEXT)"
         )
         for number, (name, rows) in enumerate(samples.items()):
-            about = (type_id, 1, f"GPU Metrics [{gpu}]", number, name)
+            about = (type_id, 1, "", number, name)
             db.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, ?, ?, ?)", about)
             db.executemany(
                 "INSERT INTO GPU_METRICS (timestamp, typeId, metricId, value) VALUES (?, ?, ?, ?)",

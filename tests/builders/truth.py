@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.builders.scenario import Scenario
-from traceprobe.model.events import UNKNOWN, Call, Kind, Source, Trace
+from traceprobe.model.codes import UNKNOWN, Call, Kind, Source
+from traceprobe.model.events import Trace
 
 Row = dict[str, Any]
 

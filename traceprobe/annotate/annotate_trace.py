@@ -8,10 +8,11 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, cast
+
+import msgspec
 
 from traceprobe.annotate.chrome_events import Clock, encode, metadata
 from traceprobe.annotate.kineto_copy import KinetoCopy, Moves
@@ -42,8 +43,7 @@ _ID_STEP = 1 << 42
 """Between the ids of arrows of two inputs."""
 
 
-@dataclass(frozen=True)
-class Annotation:
+class Annotation(msgspec.Struct, frozen=True):
     """What was written.
 
     Args:
@@ -60,8 +60,7 @@ class Annotation:
     adrift: list[str]
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True):
     """An input.
 
     Args:
@@ -142,8 +141,7 @@ def _opened(temporary: Path, target: Path) -> Iterator[IO[bytes]]:
             yield cast("IO[bytes]", packed)
 
 
-@dataclass
-class _Events:
+class _Events(msgspec.Struct):
     """A list of events that is being written."""
 
     file: IO[bytes]

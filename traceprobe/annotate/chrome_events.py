@@ -6,7 +6,6 @@ Format: "Trace Event Format" of the Chromium project; times are decimals of µs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,8 +22,7 @@ EVENTS = b'"traceEvents": [\n'
 encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(msgspec.Struct, frozen=True):
     """From a trace's clock to the time stamps of the file that is written.
 
     Args:

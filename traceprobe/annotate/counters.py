@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import polars as pl
 
 from traceprobe.timeline import counters as steps
@@ -13,8 +12,7 @@ MOST_SAMPLES = 20_000
 """Values of a counter: more than a screen has columns."""
 
 
-@dataclass(frozen=True)
-class Counter:
+class Counter(msgspec.Struct, frozen=True):
     """A step function.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
@@ -19,17 +18,17 @@ from traceprobe.annotate.counters import MOST_SAMPLES, Counter
 from traceprobe.annotate.pids import Pid, Pids
 from traceprobe.errors import DamagedInput
 from traceprobe.ingest.detect_format import detect_format
+from traceprobe.ingest.kineto.categories import MEMORY
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter, read_ahead
-from traceprobe.ingest.kineto.columns import MEMORY
+from traceprobe.ingest.kineto.decode import garbage_collection_paused
 from traceprobe.ingest.kineto.envelope import property_texts
 from traceprobe.ingest.kineto.event import Number
-from traceprobe.ingest.kineto.read import garbage_collection_paused
 from traceprobe.ingest.kineto.repair import salvage
 from traceprobe.ingest.kineto.values import floats, integers, nanoseconds, times_or_zero
 from traceprobe.ingest.limits import Limits
 from traceprobe.ingest.untrusted_values import JSON_ERRORS, bounded_text
 from traceprobe.model.annotation import ADDED
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 
 _ARROWS = ("s", "t", "f", "b", "n", "e")
 """Phases of events that find each other by their `id`, whatever their process is."""
@@ -66,8 +65,7 @@ _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _CATEGORY, _PID = attrgetter("cat"), attrgetter("pid")
 
 
-@dataclass(frozen=True)
-class Moves:
+class Moves(msgspec.Struct, frozen=True):
     """What is changed in the events of one input of several.
 
     Args:
@@ -81,8 +79,7 @@ class Moves:
     label: str
 
 
-@dataclass
-class KinetoCopy:
+class KinetoCopy(msgspec.Struct):
     """Reads an input once more: `chunks()` yields its events, and counts on the way.
 
     Args:
@@ -102,11 +99,11 @@ class KinetoCopy:
     events: int = 0
     repaired: int = 0
     lost: int = 0
-    digest: Any = field(default_factory=hashlib.sha256)
-    pids: dict[Pid, Pid] = field(default_factory=dict)
-    memory: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
+    digest: Any = msgspec.field(default_factory=hashlib.sha256)
+    pids: dict[Pid, Pid] = msgspec.field(default_factory=dict)
+    memory: dict[int, list[pl.DataFrame]] = msgspec.field(default_factory=dict)
     is_list: bool = False
-    tail: dict[str, bytes] = field(default_factory=dict)
+    tail: dict[str, bytes] = msgspec.field(default_factory=dict)
 
     def chunks(self) -> Iterator[bytes]:
         """Events as JSON with commas between them, some at a time; what was added once is not.

@@ -7,17 +7,18 @@ of one stream that begin before the one ahead has ended, get a second track.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from traceprobe.annotate.chrome_events import EVENTS, Clock, encode
 from traceprobe.annotate.counters import Counter
 from traceprobe.annotate.pids import Pid, Pids
-from traceprobe.model.events import UNKNOWN, Int64s, Kind, Source, Trace
+from traceprobe.model.codes import UNKNOWN, Int64s, Kind, Source
+from traceprobe.model.events import Trace
 
 _CATEGORIES = {
     Kind.KERNEL: "kernel",
@@ -67,8 +68,7 @@ def lanes(t0: Int64s, t1: Int64s) -> Int64s:
     return found
 
 
-@dataclass
-class NsightCopy:
+class NsightCopy(msgspec.Struct):
     """Writes an input as events: `chunks()` yields them, and counts on the way.
 
     Args:

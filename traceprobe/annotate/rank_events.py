@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from traceprobe.annotate.chrome_events import Clock, counter, instant, metadata, slices
 from traceprobe.annotate.counters import Counter, device_counters
@@ -27,8 +28,7 @@ _FINDINGS = 1
 _MOST_STARTS = 1_000
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """What one device has over time, kept until the run is judged.
 
     Args:
@@ -60,12 +60,11 @@ def draft(account: DeviceTimeline, trace: Trace) -> Draft:
     )
 
 
-@dataclass
-class Added:
+class Added(msgspec.Struct):
     """What was added to a file, and by track or counter what was left out of it."""
 
     events: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = msgspec.field(default_factory=dict)
 
     def leave_out(self, name: str, number: int) -> None:
         """Count what is missing of a track or counter."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Int64s
+from traceprobe.model.codes import UNKNOWN, Int64s
 from traceprobe.model.taxonomy import (
     CLASS_LABELS,
     COMPUTE_PHASES,
@@ -21,15 +21,13 @@ from traceprobe.records.critical_path import Stretch
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.idle import Gaps
 from traceprobe.timeline.intervals import Intervals
-from traceprobe.timeline.partition import exclusive_sets
 
 MOST_SLICES = 20_000
 """Slices of a track: a screen has fewer columns, and a viewer loads them all."""
 NO_ITERATIONS = "the whole capture: no iterations were found"
 
 
-@dataclass(frozen=True)
-class Track:
+class Track(msgspec.Struct, frozen=True):
     """Slices of one track.
 
     Args:
@@ -63,7 +61,7 @@ def time_tracks(
     Returns:
         The tracks, and where the longest stretch of each class of the partition begins.
     """
-    own = exclusive_sets(account.sets)
+    own = account.own
     phases = [name for name in own if name in COMPUTE_PHASES or name in TRANSFERS]
     phases.remove("communication")
     idle = _stretches(own, IDLE_CAUSES)
@@ -121,7 +119,7 @@ def _iterations(account: DeviceTimeline) -> pl.DataFrame:
     ).filter(pl.col("t1") > pl.col("t0"))
 
 
-def _stretches(own: dict[str, Intervals], classes: Iterable[str]) -> pl.DataFrame:
+def _stretches(own: Mapping[str, Intervals], classes: Iterable[str]) -> pl.DataFrame:
     """The stretches of some classes of the partition, which do not overlap."""
     parts = [(name, own[name]) for name in classes if name in own]
     counts = [len(each.t0) for _, each in parts]

@@ -36,12 +36,13 @@ _DIGITS = 6
 """Of longer numbers the last so many stay: steps count up, and keys of jobs are no steps."""
 _SALTS = 3
 _LIBRARIES = kernel_classes.WORDS | frozenset(
-    WORD.findall(
+    re.findall(
+        WORD,
         """
     active address available blocks cache driver entry exec free function gen get host malloc
     managed max micro module multiprocessor occupancy point pool potential priority proc register
     reserve symbol unload unregister up warmup
-    """
+    """,
     )
 )
 """Words of the names of kernels, and of the calls of CUDA and HIP that set something up."""
@@ -112,7 +113,7 @@ def _replaced(name: str, salt: int, *, pieces: bool) -> str:
             return f"-{digest(text, salt)}-"
         if not text.isascii():
             return digest(text, salt)
-        return _NUMBER.sub(lambda m: m[0][-_DIGITS:], WORD.sub(word, text))
+        return _NUMBER.sub(lambda m: m[0][-_DIGITS:], re.sub(WORD, word, text))
 
     def word(match: re.Match[str]) -> str:
         text = match[0]

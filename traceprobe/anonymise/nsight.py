@@ -9,6 +9,7 @@ from pathlib import Path
 
 from traceprobe.anonymise.kineto import public_recording
 from traceprobe.anonymise.names import public_name
+from traceprobe.slicing.nsight_columns import COUNTERS
 from traceprobe.slicing.nsight_tables import copy_strings, copy_table, new_export, public_columns
 from traceprobe.version import __version__
 
@@ -55,6 +56,8 @@ def _changed(table: str, first: int, column: str, value: str) -> str:
         return f"anonymous_record({value})"
     if table in _METADATA:
         return value  # of known keys: versions and switches
+    if table == COUNTERS and column == "metricName":
+        return value  # of known counters
     if column in _TIMES:
         return f"CASE WHEN typeof({value}) = 'integer' THEN {value} - {first} ELSE NULL END"
     return (

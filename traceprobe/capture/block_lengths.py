@@ -7,6 +7,8 @@ from math import ceil
 
 from traceprobe.capture.recording_plan import LEAD_IN, RecordingPlan
 
+MOST_AHEAD = 64
+"""Steps in which batches are used up that a loader has ready, at most."""
 LONGEST = 5
 """Times its planned length that a block may have."""
 BLOCK_MS = 500.0
@@ -24,15 +26,33 @@ class BlockLengths:
     Args:
         period: steps after which it repeats itself.
         pace_ms: its step, where it computes on a GPU; else None.
+        ahead: steps for which a loader has batches ready after a pause, such as the start of a
+            profiler, in which its workers fill their queues. They show no wait for data, so none of
+            them is timed or kept.
     """
 
     plan: RecordingPlan
     period: int = 1
     pace_ms: float | None = None
+    ahead: int = 0
 
-    def lead_in(self, planned: int) -> int:
-        """Steps that are not timed before an unprofiled block of so many planned ones."""
-        return self._lasting(LEAD_IN, LONGEST * planned)
+    def lead_in(self, planned: int, made: int = 0) -> int:
+        """Steps that are not timed before an unprofiled block of so many planned ones.
+
+        Args:
+            made: steps since the last pause.
+        """
+        return max(self._lasting(LEAD_IN, LONGEST * planned), self.ready - made)
+
+    @property
+    def ready(self) -> int:
+        """Steps under the profiler before those in which it settles: they use up what was ready."""
+        return min(self.ahead, MOST_AHEAD)
+
+    @property
+    def settle(self) -> int:
+        """All steps under the profiler that are thrown away."""
+        return self.ready + self.plan.settle
 
     def unprofiled(self, planned: int) -> int:
         """Steps of an unprofiled block."""
@@ -46,9 +66,10 @@ class BlockLengths:
     @property
     def steps(self) -> int:
         """All of them, where the profiled block is made once."""
-        halves = self.plan.calibrate_before, self.plan.calibrate_after
-        unprofiled = sum(self.lead_in(half) + self.unprofiled(half) for half in halves)
-        return unprofiled + self.plan.settle + self.active + 1
+        before, after = self.plan.calibrate_before, self.plan.calibrate_after
+        unprofiled = sum(self.unprofiled(half) for half in (before, after))
+        lead_ins = self.lead_in(before, self.plan.warmup) + self.lead_in(after)
+        return lead_ins + unprofiled + self.settle + self.active + 1
 
     @property
     def wanting(self) -> int:

@@ -34,7 +34,7 @@ class Reading:
         sm_mhz, memory_mhz: clocks. power_w: mean of the last second on most GPUs.
         busy_percent: time in which a kernel ran, of the last 1/6 to 1 second (nvmlUtilization_t).
         reasons: bits of `REASONS`.
-        others_percent: time in which kernels of other processes ran.
+        others_percent: time in which kernels of other processes ran, of the last second.
     """
 
     at_ns: int
@@ -62,6 +62,7 @@ def summarize_readings(
 ) -> dict[str, Any]:
     """Means over a time, as the fields of `BlockClock`; those that nobody told are missing.
 
+    What other processes use is not among them: each reading has their mean of a time before it.
     Each reading stands for the time that is nearer to it than to its neighbours. Readings of an
     idle GPU count only where there are no others: its clock rests then.
 
@@ -81,7 +82,6 @@ def summarize_readings(
         "memory_mhz": _mean(working, "memory_mhz"),
         "power_w": _mean(working, "power_w"),
         "temperature_c": _mean(working, "temperature_c"),
-        "others_percent": _mean(weighted, "others_percent"),
     }
     reasons = 0
     for reading, _ in working:

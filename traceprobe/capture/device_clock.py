@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from itertools import count
@@ -23,6 +24,8 @@ SMI_INTERVAL_MS = 200
 """The same for nvidia-smi, which takes much longer for each."""
 ALL_EVERY = 4
 """Readings of which one is whole; the others are of the clock, and what lowers it."""
+FEWEST_S = 0.5
+"""Shortest time over which the driver is asked what others use: five of its samples."""
 MOST_READINGS = 200_000
 """Readings that are kept, the last ones: more than an hour."""
 
@@ -40,6 +43,8 @@ class DeviceClock:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._smi: SmiReadings | None = None
+        self._device: NvmlDevice | None = None
+        self._began = time.perf_counter_ns()
         self._pid = os.getpid()
 
     @classmethod
@@ -63,7 +68,8 @@ class DeviceClock:
 
     def _begin(self, uuid: str) -> None:
         try:
-            readings = self._ask(Nvml().device(uuid))
+            self._device = Nvml().device(uuid)
+            readings = self._ask(self._device)
         except NvmlMissing:
             self._interval_ms = max(self._interval_ms, SMI_INTERVAL_MS)
             self._smi = SmiReadings(uuid, int(self._interval_ms))
@@ -104,14 +110,28 @@ class DeviceClock:
         return self._readings[-1] if self._readings else None
 
     def between(self, t0_ns: int, t1_ns: int) -> dict[str, Any]:
-        """The fields of `BlockClock` over a time, as `summarize_readings` makes them.
+        """The fields of `BlockClock` over a time that ends now, as `summarize_readings` makes them.
 
         Empty where nothing was read. `spin_mhz` is not among them: `spin_kernel` measures it.
 
         Args:
             t0_ns, t1_ns: the time, by `time.perf_counter_ns`.
         """
-        return summarize_readings(self.readings, t0_ns, t1_ns, int(self._interval_ms * 1e6))
+        found = summarize_readings(self.readings, t0_ns, t1_ns, int(self._interval_ms * 1e6))
+        others = self._others_percent(t0_ns) if found else None
+        return found if others is None else {**found, "others_percent": others}
+
+    def _others_percent(self, t0_ns: int) -> float | None:
+        """What other processes have used of the device since then.
+
+        Over a short time the samples are too few, so the mean is one over `FEWEST_S` at least, but
+        never of a time before this clock: a job that ended just before is no neighbour.
+        """
+        if self._device is None or os.getpid() != self._pid:
+            return None
+        now = time.perf_counter_ns()
+        since = max(min(t0_ns, now - int(FEWEST_S * 1e9)), self._began)
+        return self._device.others_percent((now - since) / 1e9)
 
     def stop(self) -> None:
         """Read no more; may be called twice, and by a process that was forked."""

@@ -85,10 +85,14 @@ class LoaderWatch:
             entry.last_step = self._step
 
     @property
-    def ahead(self) -> int:
-        """Batches that the loader of most steps may have ready."""
-        settings, _ = max(self._loaders.items(), key=lambda e: e[1].steps, default=(None, None))
-        return 0 if settings is None else settings.workers * (settings.prefetch_factor or 0)
+    def steps_ahead(self) -> int:
+        """Steps for which the loader of most steps may have batches ready."""
+        feeding = max(self._loaders.items(), key=lambda e: e[1].steps, default=None)
+        if feeding is None or not feeding[1].batches:
+            return 0
+        settings, entry = feeding
+        ready = settings.workers * (settings.prefetch_factor or 0)
+        return -(-ready * entry.steps // entry.batches)
 
     def step(self) -> None:
         """A step of the program begins."""

@@ -10,6 +10,7 @@ from traceprobe.capture.device import synchronize
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.progress import DONE, report_state
 from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.formatting import counted
 
 
 class NameStage:
@@ -23,6 +24,7 @@ class NameStage:
         self.wanted = plan.blame and plan.backend == "torch"
         self._folder = plan.folder
         self._recorder = BlameRecorder(plan.folder, rank, updates_counted=updates_counted)
+        self._begun = False
         self._ended = not self.wanted
 
     def steps(self) -> Iterator[bool]:
@@ -32,6 +34,7 @@ class NameStage:
         try:
             with other_profilers.ours():
                 self._recorder.start()
+            self._begun = True
             goes_on = True
             while goes_on:
                 yield True
@@ -48,8 +51,14 @@ class NameStage:
         """The loop has ended, perhaps before the steps for names were made."""
         if self._ended:
             return
-        steps = self._recorder.wanting
-        self._abandon(f"the program has to make {steps} more step{'s' * (steps > 1)} for them")
+        early = (
+            f"{counted(self._recorder.wanting, 'step')} too early for them"
+            if self._begun
+            else "before the steps in which they are recorded"
+        )
+        self._abandon(
+            f"the program ended {early}; let it run longer, or record fewer (--calibrate, --active)"
+        )
         self._end()
 
     def _abandon(self, reason: str) -> None:

@@ -21,9 +21,10 @@ _GPU_TEMPERATURE = 0
 _MOST_PROCESSES = 256
 _MILLI = 1000.0
 _NOT_FOUND = 6
-_LATELY_S = 1.0
-"""Time over which the driver averages what each process uses. It samples ten times a second: over
-much less a process that has half of the GPU's time may seem to have none, or all."""
+LATELY_S = 1.0
+"""Time over which the driver averages what each process uses, if not told otherwise. It samples ten
+times a second: over much less a process that has half of the GPU's time may seem to have none, or
+all."""
 
 
 class NvmlMissing(Exception):
@@ -194,11 +195,14 @@ class NvmlDevice:
                 ]
         return None
 
-    def others_percent(self) -> float | None:
+    def others_percent(self, seconds: float = LATELY_S) -> float | None:
         """Time in which kernels of processes ran that are not this one nor its children, lately.
 
         None where the driver counts processes by other numbers than this one does, as it does in
         many containers: then nobody knows whose they are.
+
+        Args:
+            seconds: until now, over which it is the mean.
         """
         processes = self.processes()
         if processes is None or not any(descends_from(p.pid, os.getpid()) for p in processes):
@@ -206,13 +210,13 @@ class NvmlDevice:
         others = {p.pid for p in processes if not descends_from(p.pid, os.getpid())}
         if not others:
             return 0.0
-        shares = self.process_percent()
+        shares = self.process_percent(seconds)
         if shares is None:
             return None
         return float(min(sum(share for pid, share in shares.items() if pid in others), 100))
 
-    def process_percent(self) -> dict[int, int] | None:
-        """Time in which kernels of each process ran, by the last sample of the last seconds."""
+    def process_percent(self, seconds: float = LATELY_S) -> dict[int, int] | None:
+        """Time in which kernels of each process ran, the mean of the last seconds."""
         count = c_uint(_MOST_PROCESSES)
         samples = (_ProcessSample * _MOST_PROCESSES)()
         code = self._nvml.call(
@@ -220,7 +224,7 @@ class NvmlDevice:
             self._handle,
             samples,
             byref(count),
-            c_ulonglong(int((time.time() - _LATELY_S) * 1e6)),
+            c_ulonglong(int((time.time() - seconds) * 1e6)),
         )
         if code == _NOT_FOUND:
             return {}

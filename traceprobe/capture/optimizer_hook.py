@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from traceprobe.capture.backward_pass import call_around_backward_passes, in_backward_pass
 from traceprobe.capture.loop_session import LoopSession, session_of_process
 from traceprobe.capture.loop_updates import updates
 from traceprobe.capture.memory_prediction_session import (
@@ -15,6 +16,7 @@ from traceprobe.capture.memory_prediction_session import (
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.owners.kernel_owners import watch_graphs
 from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.recording_session import RecordingSession
 from traceprobe.model.step_names import step_name
 
 _adopted = False
@@ -56,6 +58,8 @@ def _refuse(why: str) -> None:
 class _Steps:
     """Tells the session of this process of the updates that end steps.
 
+    An update that is made inside a backward pass ends the step when that pass is over.
+
     Args:
         start: makes the session, when that is.
         marked: whether every iteration is inside a range, for profilers of other processes.
@@ -66,12 +70,26 @@ class _Steps:
         self._session: LoopSession | None = None
         self._process = 0
         self._number = 0
-        self._ended = False
+        self._ended = self._due = self._follows_passes = False
         self._range: Any = None
 
     def __call__(self, optimizer: Any, *_: Any) -> None:
         if not updates.ends_step(optimizer) or _adopted:
             return
+        if not in_backward_pass():
+            self._end_step()
+            return
+        self._due = True
+        if not self._follows_passes:
+            self._follows_passes = True
+            call_around_backward_passes(self._end_step_if_due)
+
+    def _end_step_if_due(self) -> None:
+        if self._due and not _adopted:
+            self._end_step()
+
+    def _end_step(self) -> None:
+        self._due = False
         if self._session is None:
             self._process = os.getpid()
             self._session = self._start()
@@ -92,4 +110,7 @@ class _Steps:
 
         if self._range is not None:
             torch.cuda.nvtx.range_end(self._range)
+            self._range = None
+        if isinstance(self._session, RecordingSession) and self._session.discards:
+            return
         self._range = torch.cuda.nvtx.range_start(step_name(self._number))

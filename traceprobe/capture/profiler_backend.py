@@ -18,7 +18,7 @@ _HEAD = 64
 class Backend(Protocol):
     """What a session tells its profiler. It may begin again after it was stopped."""
 
-    def start(self, active: int) -> None:
+    def start(self, active: int, settle: int) -> None:
         """Begin, before the first settling step, for so many active steps and one more."""
 
     def step(self) -> None:
@@ -53,8 +53,9 @@ class TorchBackend:
         self._target = Path(plan.folder) / trace_name(number)
         self._running: Any = None
         self._recorded: Any = None
+        self._skipped = 0
 
-    def start(self, active: int) -> None:
+    def start(self, active: int, settle: int) -> None:
         """Begin with the settling steps, which the profiler traces and throws away."""
         import torch
         from torch.profiler import ProfilerActivity, profile, schedule
@@ -63,10 +64,11 @@ class TorchBackend:
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         detach_after_profiles()
-        plan = self._plan
+        plan, self._skipped = self._plan, 0
+        actions = schedule(wait=0, warmup=settle, active=active + 1, repeat=1)
         self._running = profile(
             activities=activities,
-            schedule=schedule(wait=0, warmup=plan.settle, active=active + 1, repeat=1),
+            schedule=lambda number: actions(number + self._skipped),
             record_shapes=plan.shapes,
             with_stack=plan.stacks,
             profile_memory=plan.memory,
@@ -79,6 +81,10 @@ class TorchBackend:
     def step(self) -> None:
         """Advance the schedule."""
         self._running.step()
+
+    def skip(self, steps: int) -> None:
+        """So many settling steps are not made: from the next `step` on the schedule is ahead."""
+        self._skipped += steps
 
     def abandon(self) -> None:
         """Stop the profiler and drop what it holds."""
@@ -133,7 +139,7 @@ def sync_events() -> dict[str, Any]:
 class NsysBackend:
     """The capture range of Nsight Systems: cudaProfilerStart and Stop around the active steps."""
 
-    def start(self, active: int) -> None:
+    def start(self, active: int, settle: int) -> None:
         """Open the capture range that nsys waits for."""
         import torch
 

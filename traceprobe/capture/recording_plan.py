@@ -10,7 +10,7 @@ from traceprobe.capture.environment import Plan
 METADATA_KEY = "traceprobe"
 """Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
 LEAD_IN = 2
-"""Steps before an unprofiled block that are not timed: a loader was emptied, a profiler ended."""
+"""Steps before an unprofiled block that are not timed, at least: a profiler ended."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from traceprobe.capture.progress import (
 from traceprobe.capture.rank_votes import rank_votes
 from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 from traceprobe.capture.spin_kernel import spin_mhz
+from traceprobe.capture.step_waits import StepWaits
 from traceprobe.capture.timed_block import (
     TimedBlock,
     has_long_steps,
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 Stage = Generator[bool, None, None]
 """Gives True before every step that is to be made."""
 BlockStage = Generator[bool, None, TimedBlock]
-MOST_AHEAD = 32
-"""Batches that a loader has ready and that are used up before a block, at most."""
 WATCHED_AGAIN = 6
 """Lengths of an unprofiled block in which a period is looked for after long steps were seen."""
 
@@ -94,6 +93,11 @@ class RecordingSession:
         self._measures_memory = False
         self._names = NameStage(plan, self.rank, updates_counted=updates_counted)
         self._updates_counted = updates_counted
+        self._waits = StepWaits(marked=plan.backend == "nsys") if updates_counted else None
+        if self._waits is not None:
+            self._waits.begin()
+        self.discards = False
+        """Whether the step after this one is made only to use up what a loader has ready."""
         self.drains = False
         """Whether what a loader has ready is to be thrown away before the step that begins.
 
@@ -134,7 +138,10 @@ class RecordingSession:
     def before_step(self, number: int) -> bool:
         """Whether step `number` is to be made, after what is due before it is done."""
         self._made = number + 1
-        self.drains = False
+        self.drains = self.discards = False
+        waited = None if self._waits is None else self._waits.step()
+        if waited is not None:
+            self.waited(waited)
         loaders.step()
         return next(self._stage, False)
 
@@ -178,15 +185,16 @@ class RecordingSession:
         """Blocks for the loop as the warm-up found it, the same on all ranks."""
         paces = self._votes.cast(round(1e3 * self._warm_up.pace_ms))
         pace_ms = max(paces) / 1e3 if paces is not None and computes() else None
-        self._lengths = BlockLengths(self.plan, self._warm_up.period, pace_ms)
+        # Who cannot throw batches away uses them up.
+        ahead = loaders.steps_ahead if self._updates_counted else 0
+        aheads = self._votes.cast(ahead) or [ahead]
+        self._lengths = BlockLengths(self.plan, self._warm_up.period, pace_ms, max(aheads))
 
     def _unprofiled(self, planned: int) -> BlockStage:
         self._report("calibrating")
         first = not self._blocks
         self.drains = True
-        # Who cannot throw batches away uses them up; before the first block nothing was waited for.
-        ready = 0 if first or not self._updates_counted else min(loaders.ahead, MOST_AHEAD)
-        for _ in range(max(self._lengths.lead_in(planned), ready)):
+        for _ in range(self._lengths.lead_in(planned, self._warm_up.steps if first else 0)):
             yield True
         synchronize()
         if first:
@@ -211,9 +219,14 @@ class RecordingSession:
         other_profilers.claim(self.plan.folder, self.plan.backend)
         active = self._lengths.active
         with other_profilers.ours():
-            self._profiler.start(active)
+            self._profiler.start(active, self._lengths.settle)
         self._profiling = True
         self.drains = True
+        for left in reversed(range(self._lengths.ready)):
+            self.discards = left > 0
+            yield True
+            with other_profilers.ours():
+                self._profiler.step()
         block = TimedBlock(profiled=True)
         block.mark()
         yield True
@@ -242,6 +255,8 @@ class RecordingSession:
 
     def _finish(self) -> None:
         self._report("writing the trace")
+        if self._waits is not None:
+            self._waits.end()
         if self._clock is not None:
             self._clock.stop()
         memory = None if self._memory is None else self._memory.facts
@@ -277,6 +292,8 @@ class RecordingSession:
         atexit.unregister(self.close)
         if os.getpid() != self._process:
             return
+        if self._waits is not None:
+            self._waits.end()
         if self._profiling:
             self._profiling = False
             with other_profilers.ours():

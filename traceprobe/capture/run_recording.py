@@ -137,7 +137,7 @@ def _name(
     reasons = [embed_names(work, rank) for rank in ranks]
     missing = sorted({reason for reason in reasons if reason is not None})
     if missing:
-        of = "" if len(ranks) == 1 else f" of {sum(map(bool, reasons))} of {len(ranks)} ranks"
+        of = "" if all(reasons) else f" of {sum(map(bool, reasons))} of {len(ranks)} ranks"
         on_note(
             f"the recording{of} is complete, but has no names of lines and modules: "
             f"{'; '.join(missing)}"
@@ -174,11 +174,16 @@ def _collect(
 def _too_short(plan: RecordingPlan, work: Path) -> str:
     """Why a program that ended left no recording."""
     missing = steps_missing(work)
-    if missing is None:
-        made = cut_off(work) or f"before {plan.steps} steps were made"
-    else:
+    if missing is not None:
         seen, needed = missing
         made = f"after {counted(seen, 'step', 'steps')}, and a recording of it needs {needed}"
+    elif (unsaid := cut_off(work)) is not None:
+        made = unsaid
+    else:
+        return (
+            "the program ended before its loop began: it made no step of an optimizer, nor has it "
+            "a loop `for batch in record.steps(loader)` with traceprobe's recorder (docs/cli.md)"
+        )
     return (
         f"the program ended {made}; record fewer (--warmup, --most-warmup, --calibrate, --active), "
         "let it run longer, or use `record.steps(loader)` in its loop"

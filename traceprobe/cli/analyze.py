@@ -130,7 +130,7 @@ def command(
             max=MOST_PROCESSES,
             metavar="N",
             rich_help_panel=SPEED,
-            help="Files to read at once. [default: one for each core]",
+            help="Files, or parts of a large one, to read at once. [default: one for each core]",
         ),
     ] = None,
     dask: Annotated[
@@ -185,7 +185,6 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
-    from traceprobe.cli.nccl_records import records_by_rank
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
     from traceprobe.records.ablation import Ablation
@@ -198,7 +197,7 @@ def command(
     targets = output or [outputs.default_output(given if given.is_dir() else paths[0])]
     if files is None:
         check_inputs(paths)
-    records = records_by_rank(nccl_records or [], quiet=quiet)
+    records = _records(nccl_records, quiet=quiet) if nccl_records else {}
     outputs.check_outputs(
         targets,
         [
@@ -260,21 +259,28 @@ def command(
         _open(written)
 
 
+def _records(dumps: list[str], *, quiet: bool) -> dict[int, list[Path]]:
+    """What the user gives of NCCL's own records, by rank."""
+    from traceprobe.cli.nccl_records import records_by_rank
+
+    return records_by_rank(dumps, quiet=quiet)
+
+
 def _read(
     files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
 ) -> list[TracePart | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
     from traceprobe.pipeline.trace_part import read_in_turn
+    from traceprobe.system.cores import cores
 
-    if len(files) > 1:
-        from traceprobe.pipeline import parallel as workers
+    jobs = jobs or cores()
+    if min(jobs, len(files)) > 1:
+        from traceprobe.pipeline.parallel import read_all
 
-        jobs = min(jobs or workers.cores(), len(files))
-        if jobs > 1:
-            with counting(len(files), quiet=quiet) as done:
-                return workers.read_all(files, options, folder, jobs, done)
+        with counting(len(files), quiet=quiet) as done:
+            return read_all(files, options, folder, jobs, done)
     with progress(files, quiet=quiet) as bar:
-        return read_in_turn(files, options, folder, bar)
+        return read_in_turn(files, options, folder, bar, jobs)
 
 
 def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> None:

@@ -42,12 +42,14 @@ def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
     """
     files: list[Path] = []
     for argument in arguments:
+        if not argument:  # which would be the current folder
+            raise UsageError("an input has no name; is a variable of the script empty?")
         path = Path(argument)
         if path.is_dir():
             files += _traces_in(path, quiet=quiet)
         elif path.exists() or not glob.has_magic(argument):
             if not path.exists():
-                raise UsageError(f"{path}: is absent; there is no such file or folder")
+                raise UsageError(_absent(argument))
             files.append(path)
         else:
             fitting = [Path(name) for name in glob.glob(argument)]  # noqa: PTH207 - may be absolute
@@ -55,6 +57,14 @@ def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
                 raise UsageError(f"{argument}: no file fits this pattern")
             files += sorted(fitting, key=natural_order)
     return files
+
+
+def _absent(argument: str) -> str:
+    from traceprobe.pipeline.dask import is_remote
+
+    if is_remote(argument):
+        return f"{argument}: is a URL; download the file first, or read it with --dask local:1"
+    return f"{Path(argument)}: is absent; there is no such file or folder"
 
 
 def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import note, progress, text_out
+from traceprobe.cli.console import note, progress, terminal_width, text_out
 from traceprobe.cli.options import OUTPUT, ForceFile, Limit, TraceFile
+
+_INDENT, _LEAST_WIDTH = 11, 30
+"""Columns before what is said, and of the narrowest lines."""
 
 
 def command(
@@ -60,8 +64,17 @@ def command(
 
     with inputs.readable([trace]) as files, progress(files, quiet=quiet) as bar:
         loaded = load(files[0], bar(0), limits=limits)
-    lines = [f"{subject:<10} {clean(text)}\n" for subject, text in describe(loaded)]
+    lines = [_folded(f"{subject:<10} {clean(text)}") for subject, text in describe(loaded)]
     text_out("".join(lines), getattr(sys.stdout, "encoding", None) or "utf-8")
+
+
+def _folded(line: str) -> str:
+    """A line on a terminal, in lines of its width; elsewhere as it is, for `grep`."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return f"{line}\n"
+    width = max(terminal_width(), _LEAST_WIDTH)
+    parts = textwrap.wrap(line, width, subsequent_indent=" " * _INDENT, break_on_hyphens=False)
+    return "".join(f"{part}\n" for part in parts)
 
 
 def _copy(trace: Path, output: Path, *, force: bool, quiet: bool) -> None:

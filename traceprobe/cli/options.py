@@ -20,8 +20,27 @@ RUNNING = "What to run"
 MEASURING = "What to measure"
 """Titles of the groups of options in `--help`."""
 
+
+def _one_file(path: Path) -> Path:
+    """The file; a folder is refused with the name of what it holds.
+
+    Raises:
+        UsageError: it is a folder.
+    """
+    if path.is_dir():
+        from traceprobe.cli.console import misused
+        from traceprobe.ingest.trace_folder import find_traces
+        from traceprobe.system import shell
+
+        traces, _ = find_traces(path)
+        named = f"name one of its files: {shell.file(str(traces[0]))}" if traces else "name a trace"
+        misused(f"{path}: is a directory; {named}")
+    return path
+
+
 TraceFile = Annotated[
-    Path, typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False)
+    Path,
+    typer.Argument(metavar="INPUT", help="A trace file.", exists=True, callback=_one_file),
 ]
 Traces = Annotated[
     list[str],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from traceprobe.cli.console import document_summary, json_out, note
 from traceprobe.cli.inputs import companions, short
@@ -150,8 +151,7 @@ def append_summary(result: Result) -> None:
     append(job_summary(), result.to_markdown())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """Where the record of a command goes, by the options that those which compare runs have.
 
     Args:

@@ -162,7 +162,6 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.sweep.recording import analyze_recording
-    from traceprobe.system import shell
 
     extra = list(context.args)
     program, name = chosen(workload, extra, "profile")
@@ -202,8 +201,7 @@ def command(
     written = [BENCH, *REPORT] if ablate else REPORT
     for path in (*traces, *(folder / name for name in written)):
         note(f"wrote {path}", quiet=quiet)
-    page = shell.file(str(folder / REPORT[0]))
-    note(f"next: open {page}, or traceprobe {_again(traces)}", quiet=quiet)
+    note(*_next(folder), quiet=quiet)
 
 
 @contextmanager
@@ -217,9 +215,13 @@ def _kept(traces: list[Path]) -> Iterator[None]:
         raise
 
 
-def _again(traces: list[Path]) -> str:
-    """The command to go on with; `inspect` takes one file."""
-    return f"{'inspect' if len(traces) == 1 else 'analyze'} {_words(traces)}"
+def _next(folder: Path) -> tuple[str, str]:
+    """How to go on with what was recorded; `profile -v` would record again."""
+    from traceprobe.capture.recording_files import REPORT
+    from traceprobe.system import shell
+
+    page, saved = (shell.file(str(folder / name)) for name in REPORT)
+    return f"next: open {page} in a browser", f"  or: traceprobe render {saved} -v"
 
 
 def _words(files: list[Path]) -> str:

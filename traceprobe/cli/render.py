@@ -7,12 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import document_summary, note, summary
+from traceprobe.cli.console import document_summary, misused, note, summary
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact, Silent, Verbose
 
 if TYPE_CHECKING:
     from traceprobe.records.base import Record
     from traceprobe.records.report import Report
+
+
+_WRITES = "`traceprobe analyze TRACE -o report.json` writes one"
+
+
+def _one_result(path: Path) -> Path:
+    """The file; of a folder, such as one of `traceprobe profile`, the file in it has to be named.
+
+    Raises:
+        UsageError: it is a folder.
+    """
+    if path.is_dir():
+        misused(f"{path}: is a directory; name the result in it, as {path / 'report.json'}")
+    return path
 
 
 def command(
@@ -22,7 +36,7 @@ def command(
             metavar="REPORT.JSON",
             help="A report.json, or the JSON of a comparison or a ladder.",
             exists=True,
-            dir_okay=False,
+            callback=_one_result,
         ),
     ],
     output: Outputs = None,
@@ -82,6 +96,8 @@ def _read(path: Path) -> Report | Record:
             return saved(path, Report)
         return kinds.read(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path.name}: is not a result of traceprobe ({error})") from error
+        raise UsageError(
+            f"{path.name}: is not a result of traceprobe ({error}); {_WRITES}"
+        ) from error
     except (DamagedRecord, OtherVersion) as error:
         raise UsageError(f"{path.name}: {error}; make it again") from error

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from traceprobe.cli.inputs import check_inputs, expand, readable, saved
 
@@ -19,14 +21,11 @@ if TYPE_CHECKING:
 
 REPORT = "report.json"
 """What `traceprobe profile` leaves beside its traces."""
-UNNAMED = "run"
-"""Label of a run whose folder has a name that is nobody else's business."""
 _HOMES = ("/home", "/Users", "/var/home", "/export/home")
 _LABEL = re.compile(r"([^=/\\]+)=(.+)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """Where a run is read from.
 
     Args:
@@ -145,7 +144,7 @@ def _is_report(path: Path) -> bool:
 def _named(source: Source) -> str | None:
     """A folder, or the report.json in it, is called after the folder; other reports by themselves.
 
-    A trace is named after its first rank; that is left to whoever reads it.
+    What has no name here is named after its first rank; that is left to whoever reads it.
     """
     place = Path(source.path)
     if place.is_dir():
@@ -155,12 +154,12 @@ def _named(source: Source) -> str | None:
     return place.stem if source.saved is not None else None
 
 
-def _folder(place: Path) -> str:
-    """The name of a folder, if that was given and is nobody's; outputs show it."""
+def _folder(place: Path) -> str | None:
+    """The name of a folder, if that was given and tells nothing of who works there."""
     whole = place.resolve()
     not_given = place.name in ("", "..")
     if not_given or whole == Path.cwd() or _is_home(whole) or _is_user(whole.name):
-        return UNNAMED
+        return None
     return place.name
 
 

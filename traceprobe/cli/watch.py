@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 MOST_CAPTURES = 100
 """Each is a file of some MB, and holds the program up."""
 
+_LENGTHLESS = (
+    " that an update of a PyTorch optimizer ends, and it takes 2 to tell how long one lasts; see "
+    "docs/watch.md"
+)
+"""How a message goes on about a program that made too few steps."""
+
 
 def command(
     context: typer.Context,
@@ -168,8 +174,8 @@ def _nothing(end: WatchedEnd, seen: str) -> None:
     Raises:
         Exit: with the code of the program, or 2 where it says that all is well.
     """
-    warn(
-        f"traceprobe: the program {end.words} after {seen} that an update of a PyTorch optimizer "
-        "ends, and it takes 2 to tell how long one lasts; see docs/watch.md"
-    )
+    from traceprobe.watch.processes import NO_STEP
+
+    steps = "" if end.code and seen == NO_STEP else _LENGTHLESS
+    warn(f"traceprobe: the program {end.words} after {seen}{steps}")
     raise typer.Exit(end.exit_code or 2)

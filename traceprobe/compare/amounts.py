@@ -6,7 +6,8 @@ Weak scaling keeps the work of a rank, strong scaling that of all ranks together
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from traceprobe.compare.run import NothingToCompare, Observed
 from traceprobe.formatting import plain
@@ -16,8 +17,7 @@ SAME = 0.01
 """Relative difference up to which two amounts of work are the same."""
 
 
-@dataclass(frozen=True)
-class Amounts:
+class Amounts(msgspec.Struct, frozen=True):
     """Work of all ranks in a step, by world size, and what it says of the runs."""
 
     unit: Work

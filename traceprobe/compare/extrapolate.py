@@ -14,8 +14,9 @@ The model starts from a measured run, the anchor, and changes three things:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log2
+
+import msgspec
 
 from traceprobe.records.run import Algorithm
 from traceprobe.verdict.allreduce import Links, Message, better, fit, is_known
@@ -25,8 +26,7 @@ MODELLED = 0.9
 """Part of the transfer that must be of messages whose sizes and operations are known."""
 
 
-@dataclass(frozen=True)
-class Sized:
+class Sized(msgspec.Struct, frozen=True):
     """A run as the model needs it, ms per step.
 
     Args:
@@ -55,8 +55,7 @@ class Sized:
         return self.scaling_ms + self.constant_ms + self.exposed_ms
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(msgspec.Struct, frozen=True):
     """Where machines end: GPUs of one, and GB/s between two, as far as the user has said."""
 
     gpus: int | None = None
@@ -67,8 +66,7 @@ class Nodes:
         return self.gpus is not None and ranks > self.gpus
 
 
-@dataclass(frozen=True)
-class Predicted:
+class Predicted(msgspec.Struct, frozen=True):
     """A step of the model, ms."""
 
     step_ms: float

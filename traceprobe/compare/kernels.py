@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from traceprobe.records.comparison import KernelChange, KernelState
 from traceprobe.records.rank import Rank
@@ -22,8 +23,7 @@ Key = tuple[str, str]
 Named = Callable[[str], str]
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """A kernel in a step: ms and calls, per step or per sample."""
 
     ms: float

@@ -12,10 +12,10 @@ of a run differ by is therefore the least that a change must exceed to be believ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import NormalDist
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,8 +33,7 @@ STEPS_AT_ONCE = 1_000
 """Steps of a series of which all resamples are drawn at once; of longer ones as many less."""
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """Of two means, with its interval, and the drift that it must exceed to be believed."""
 
     delta: float

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from traceprobe.records.comparison import OperatorChange, OperatorState
@@ -14,8 +14,7 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """An operator in a step: calls per step; ms on device and host, per step or per sample."""
 
     count: float = 0.0

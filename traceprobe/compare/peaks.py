@@ -9,9 +9,9 @@ three devices nothing is decided.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
+import msgspec
 import numpy as np
 
 from traceprobe.records.gpus import PEAKS, Hardware, PeakFit, PeakName
@@ -25,8 +25,7 @@ AS_WELL = 1.1
 """A spread larger by less than this factor is as good."""
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """A device: what it does in a second, and its peaks."""
 
     speed: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from traceprobe.compare.noise import Floats
@@ -24,8 +24,7 @@ class NothingToCompare(UsageError):
     """A report without steps; the message says what to do."""
 
 
-@dataclass(frozen=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True):
     """Steps of a run.
 
     Args:
@@ -40,7 +39,7 @@ class Observed:
     report: Report
     step_ms: Floats
     classes: Mapping[str, Floats | None]
-    measures: Mapping[str, Floats] = field(default_factory=dict)
+    measures: Mapping[str, Floats] = msgspec.field(default_factory=dict)
 
     @property
     def unprofiled_step_ms(self) -> float | None:

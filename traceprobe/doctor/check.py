@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from traceprobe.records.diagnosis import TROUBLE, CheckStatus, Outcome
 
@@ -13,8 +14,7 @@ Judgement = tuple[CheckStatus, str]
 """How it is, and the fact that says so."""
 
 
-@dataclass(frozen=True)
-class Check(Generic[Subject]):
+class Check(msgspec.Struct, Generic[Subject], frozen=True):
     """One rule; `docs/doctor.md` has the same texts.
 
     Args:

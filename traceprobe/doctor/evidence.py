@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from traceprobe.ingest.audit_rows import AuditRows
-from traceprobe.model.events import UNKNOWN, Bools, Kind, Trace
+from traceprobe.model.codes import UNKNOWN, Bools, Kind
+from traceprobe.model.events import Trace
 from traceprobe.pipeline.build_rank import origin
 from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records.rank import Rank
@@ -19,8 +20,7 @@ from traceprobe.verdict.thresholds import Thresholds
 THRESHOLDS = Thresholds()
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, dict=True):
     """One input: its columns, its part of the report, and the rows beside both."""
 
     trace: Trace
@@ -78,8 +78,7 @@ class Evidence:
         return [code for code in codes if code in self.trace.quality.warnings]
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(msgspec.Struct, frozen=True):
     """All inputs together: the report, and what was noted in the files."""
 
     report: Report

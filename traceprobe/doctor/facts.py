@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 Version = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Torch:
+class Torch(msgspec.Struct, frozen=True):
     """What a process of its own found out about PyTorch.
 
     Args:
@@ -39,8 +39,7 @@ class Torch:
     cupti_from_path: bool = False
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """A GPU at the moment, as its driver tells; None is what it does not.
 
     Args:
@@ -63,8 +62,7 @@ class Gpu:
     persistent: bool | None = None
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """A machine as this process sees it. None is what could not be found out.
 
     Args:
@@ -85,8 +83,8 @@ class Facts:
 
     python: Version
     packages: Mapping[str, str | None]
-    required: Mapping[str, str] = field(default_factory=dict)
-    torch: Torch = field(default_factory=Torch)
+    required: Mapping[str, str] = msgspec.field(default_factory=dict)
+    torch: Torch = msgspec.field(default_factory=Torch)
     nsys: str | None = None
     nsys_error: str = ""
     driver: str | None = None

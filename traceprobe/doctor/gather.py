@@ -19,8 +19,9 @@ import msgspec
 from traceprobe.capture.nsys_tool import installed_nsys
 from traceprobe.capture.supervised import SupervisorLost, capture_output
 from traceprobe.doctor.facts import Facts, Gpu, Torch
-from traceprobe.pipeline.parallel import cores
 from traceprobe.system import isolated
+from traceprobe.system.control_group import cpu_quota, memory_limit
+from traceprobe.system.cores import affinity
 
 PROBE = Path(__file__).with_name("torch_probe.py")
 PROBE_SECONDS = 120.0
@@ -62,8 +63,8 @@ def gather() -> Facts:
         temporary_writable=writable,
         memory=memory,
         memory_limited=limited,
-        cores=cores(),
-        quota=_quota(),
+        cores=affinity(),
+        quota=cpu_quota(),
     )
 
 
@@ -191,43 +192,10 @@ def _memory() -> tuple[int | None, bool]:
     """Bytes of memory for this process, and whether its control group sets them."""
     total = _integer(_first(r"MemTotal:\s*(\d+) kB", _read("/proc/meminfo")))
     machine = None if total is None else total * 1024
-    limits = [
-        _integer(_read(path))
-        for path in _control_files("memory.max", "memory", "memory.limit_in_bytes")
-    ]
-    known = [limit for limit in limits if limit is not None]
-    if known and (machine is None or min(known) < machine):
-        return min(known), True
+    limit = memory_limit()
+    if limit is not None and (machine is None or limit < machine):
+        return limit, True
     return machine, False
-
-
-def _control_files(unified: str, controller: str, old: str) -> Iterator[Path]:
-    """Files of this process's control group and of those around it, of either version."""
-    root = Path("/sys/fs/cgroup")
-    for line in (_read("/proc/self/cgroup") or "").splitlines():
-        number, controllers, place = line.split(":", 2)
-        if number == "0":
-            folder, name = root, unified
-        elif controller in controllers.split(","):
-            folder, name = root / controller, old
-        else:
-            continue
-        # Inside a container the named group may not be visible: then the root is the own one.
-        parts = Path(place).parts[1:]
-        for depth in range(len(parts), -1, -1):
-            yield folder.joinpath(*parts[:depth]) / name
-
-
-def _quota() -> float | None:
-    """Cores of time that the control group grants; None without a limit."""
-    granted = []
-    for path in _control_files("cpu.max", "cpu", "cpu.cfs_quota_us"):
-        words = (_read(path) or "").split()
-        period = words[1] if len(words) > 1 else _read(path.with_name("cpu.cfs_period_us"))
-        quota, length = _integer(words[0] if words else None), _integer(period)
-        if quota is not None and quota > 0 and length:
-            granted.append(quota / length)
-    return min(granted, default=None)
 
 
 def _read(path: str | Path) -> str | None:

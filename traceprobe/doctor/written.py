@@ -13,7 +13,7 @@ from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import Evidence
 from traceprobe.formatting import counted, duration, percent
 from traceprobe.ingest.audit_rows import SYNC_KINDS
-from traceprobe.model.events import Bools, Int64s, Kind
+from traceprobe.model.codes import Bools, Int64s, Kind
 
 MANY_EARLY = 0.01
 """Part of the launched ops: fewer that start early move no share."""

@@ -7,9 +7,10 @@ function of `Evidence`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
+
+import msgspec
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import RULES
@@ -24,8 +25,7 @@ for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """All findings of a run, in order, and by id what mending those that ask for it changes."""
 
     findings: list[Finding]

@@ -2,46 +2,120 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import significant
+from traceprobe.formatting import counted, significant
 from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.verdict.thresholds import FIXED
+
+PRODUCTS = tuple(name for name in KERNEL_CLASSES if name.startswith("matmul"))
+ROUND = ("softmax", "other", "memory")
+"""What runs between the products: none of it is left in fused attention."""
 
 
 @rule(
     "attention-unfused",
     title="Attention is not fused",
     definition="Duration of softmax kernels of forward and backward pass that are not part of a "
-    "loss: attention that is not fused writes its scores to memory for them. The saving is theirs, "
-    "6/5 of theirs for the matrix products, which move the scores six times where softmax moves "
-    "them five, and up to 19/5 for element-wise kernels (scales, masks, dropout and casts of the "
+    "loss: attention that is not fused writes its scores to memory for them. With matrix products "
+    "right before and after them, all from product to product is attention's, and the saving is "
+    "what it takes less a quarter of the products of fused attention at the same rate: a causal "
+    "mask hides half of them, and those that move no scores may be twice as fast. Where softmax "
+    "kernels with such products take no more than half of the time of all, the others add theirs, "
+    "6/5 of it for the matrix products, which move the scores six times where softmax moves them "
+    "five, and up to 19/5 for element-wise kernels (scales, masks, dropout and casts of the "
     "scores), as far as the run has such kernels.",
     verify="`kernel_ns.softmax` is 0, and kernels with `flash`, `fmha` or `sdpa` in their names "
     "run.",
     of_gpu=True,
 )
 def attention_unfused(evidence: Evidence) -> Answer:
-    """Softmax kernels, which fused attention does without."""
+    """Softmax kernels and what belongs to them, which fused attention does without."""
     if not evidence.has_kernels:
         return not_applicable("the run has no GPU kernels")
-    ms = evidence.kernel_ms("softmax")
-    if not ms:
+    if not evidence.kernel_ms("softmax"):
         return not_applicable("no softmax kernels outside the loss")
-    products = [name for name in KERNEL_CLASSES if name.startswith("matmul")]
-    moved = min(ms * FIXED.softmax_passes, evidence.kernel_ms(*products))
-    around = min(ms * FIXED.softmax_around, evidence.kernel_ms("other"))
+    known = _known(evidence) if evidence.attention else _Part()
+    guessed = _guessed(evidence, unknown_ms(evidence))
+    usual = known.usual + guessed.usual
+    margin = FIXED.usual_margin if guessed.usual else FIXED.attention_margin
+    classes = ["softmax", "other", *PRODUCTS]
+    if evidence.attention_ms("memory"):
+        classes.append("memory")
     return Answer(
-        evidence.flag(ms),
-        [
-            f"{evidence.amount(ms)} in softmax kernels; up to {significant(around)} ms in "
-            f"element-wise kernels and {significant(moved)} ms in matrix kernels may belong to "
-            "attention"
-        ],
-        evidence.saving(ms + moved + around, "softmax", "other", *products),
+        evidence.flag(asked_ms(evidence)),
+        [known.told, guessed.told],
+        evidence.saving(known.most + guessed.most, *classes),
         "Call `torch.nn.functional.scaled_dot_product_attention`, and let it choose its kernel: "
         "use 16 bits, no mask other than `is_causal=True`, and no `sdpa_kernel` that allows only "
         "`MATH`.",
         evidence.kernel_sites("softmax"),
-        evidence.faster(FIXED.attention_usual * (ms + moved + around), FIXED.usual_margin),
+        evidence.faster(usual, margin),
     )
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """What is told of some of the attention, and what fusing it saves at most and usually, ms."""
+
+    told: str = ""
+    most: float = 0.0
+    usual: float = 0.0
+
+
+def asked_ms(evidence: Evidence) -> float:
+    """What decides whether to ask for fused attention: what it saves, and softmax by itself."""
+    return unfused_ms(evidence) + unknown_ms(evidence)
+
+
+def unfused_ms(evidence: Evidence) -> float:
+    """What attention takes longer than fused attention would, where its products are known."""
+    return evidence.attention_ms(*ROUND, *PRODUCTS) - evidence.fused_attention_ms()
+
+
+def unknown_ms(evidence: Evidence) -> float:
+    """Time of softmax kernels without known products, where that is half of softmax or more.
+
+    Where it is less, the run's attention is known, and these are of something else.
+    """
+    softmax = evidence.kernel_ms("softmax")
+    rest = softmax - evidence.attention_ms("softmax")
+    return rest if 2 * rest >= softmax else 0.0
+
+
+def _known(evidence: Evidence) -> _Part:
+    """Attention whose products are known."""
+    fused, gain = evidence.fused_attention_ms(), unfused_ms(evidence)
+    scores = evidence.attention_ms(*ROUND)
+    count = sum(found.count / steps for found, steps in evidence.attention) / len(evidence.ranks)
+    return _Part(
+        f"{evidence.amount(gain + fused)} from matrix product to matrix product around "
+        f"{counted(round(count, 3), 'softmax kernel')}, of which {significant(scores)} ms in "
+        "softmax, element-wise kernels and copies; fused attention with products as fast takes "
+        f"{significant(fused)} ms, or half of it with a causal mask",
+        gain + fused * (1 - FIXED.attention_least),
+        gain,
+    )
+
+
+def _guessed(evidence: Evidence, softmax: float) -> _Part:
+    """What may belong to attention around softmax kernels without known products.
+
+    Args:
+        softmax: ms of these kernels.
+    """
+    if not softmax:
+        return _Part()
+    products = evidence.kernel_ms(*PRODUCTS) - evidence.attention_ms(*PRODUCTS)
+    others = evidence.kernel_ms("other") - evidence.attention_ms("other")
+    moved = min(softmax * FIXED.softmax_passes, max(products, 0.0))
+    around = min(softmax * FIXED.softmax_around, max(others, 0.0))
+    more = "more " if evidence.attention else ""
+    told = (
+        f"{evidence.amount(softmax)} {more}in softmax kernels; up to {significant(around)} ms in "
+        f"element-wise kernels and {significant(moved)} ms in matrix kernels may belong to "
+        "attention"
+    )
+    most = softmax + moved + around
+    return _Part(told, most, FIXED.attention_usual * most)

@@ -17,8 +17,9 @@ from traceprobe.verdict.thresholds import FIXED
     title="The capture begins before the program is warm",
     definition="Idle time of the GPU inside calls of set-up: they last at least ten times as long "
     "as other calls of their name, and 0.2 ms; a launch is one only for the first time that its "
-    "kernel runs. Compilation by `torch.compile` is set-up too; what recurs in every iteration "
-    "alike is none. The worst rank counts. Nothing is saved, since a training run does this once.",
+    "kernel runs. Compilation by `torch.compile` is set-up too, unless it goes on; what recurs in "
+    "every iteration alike is none. The worst rank counts. Nothing is saved, since a training run "
+    "does this once.",
     verify="A capture that begins some steps later has no such calls.",
     of_capture=True,
     of_gpu=True,

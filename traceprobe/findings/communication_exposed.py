@@ -28,7 +28,10 @@ CHANGES = {
     TOO_LONG: Changes(speedup={"communication": FIXED.less_traffic}),
 }
 """What the iterations are played with, where the advice is other than to hide communication."""
-LESS = "Send less: accumulate gradients (`no_sync()`), reduce in bf16, or give each rank more work."
+LESS = (
+    "Send less: accumulate gradients over more batches (`no_sync()`), reduce in bf16, or give each "
+    "rank more work."
+)
 
 
 @rule(

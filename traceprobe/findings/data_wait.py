@@ -35,21 +35,28 @@ def data_wait(evidence: Evidence) -> Answer:
     ms = evidence.exclusive_ms("idle_data_wait")
     inferred = sum(r.summary.host.data_wait_inferred_ns for r in evidence.ranks)
     total = sum(r.summary.partition_ns["idle_data_wait"] or 0 for r in evidence.ranks)
-    drained = evidence.drift
+    part = percent(inferred / total if total else 0, 0)
+    drained, before = evidence.drift, evidence.made_before
     # A queue that lasted for half of the capture halves the mean, not the cost.
-    status = evidence.grade(max(evidence.share(ms), drained.after.share if drained else 0.0))
+    most = max(drained.after.share if drained else 0.0, before.hidden if before else 0.0)
+    shown, timed = max(evidence.share(ms), most), evidence.timed_wait_share
+    status = evidence.grade(max(shown, timed))
     slow = status in ("warn", "fail")
     return Answer(
         status,
         [
             f"{evidence.amount(ms)} of {evidence.idle} while the step thread waits for data",
-            f"{percent(inferred / total, 0)} of it is inferred: the step thread is between step "
+            f"{part} of it is inferred: the step thread is between step "
             f"ranges{'' if evidence.on_cpu else ' and in no CUDA call'}"
-            if inferred
+            if part != percent(0, 0)
             else "",
             f"{duration(drained.after.data_wait_ns)} ({percent(drained.after.share)}) once the "
             "loader's queue is empty"
             if drained
+            else "",
+            before.sentence if before else "",
+            f"{percent(timed)} of a step without the profiler, where the loop's waits were timed"
+            if status != evidence.grade(shown)
             else "",
             evidence.worst("idle_data_wait"),
             "`num_workers=0`: each batch is loaded on the step thread"

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+import msgspec
 import polars as pl
 from msgspec import UNSET
 
-from traceprobe.formatting import percent, significant
+from traceprobe.formatting import frame_place, is_function, percent, significant
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.sidecar import Block
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms
+from traceprobe.records.replay import Replay
 from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.records.site import Site
 from traceprobe.records.sites import find_sites, owners_of
+from traceprobe.records.summary import UnfusedAttention
+from traceprobe.replay.reads import find_reads
 from traceprobe.replay.scenario import Changes
+from traceprobe.replay.tasks import schedule_of
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
+from traceprobe.verdict.made_before import MadeBefore, made_before
 from traceprobe.verdict.no_training import runs_on_cpu, unrecorded_ranks, why_no_training
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
@@ -39,16 +44,14 @@ _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
 
 
-@dataclass(frozen=True)
-class Saving:
+class Saving(msgspec.Struct, frozen=True):
     """What a step gets shorter by at most, ms, and the classes whose time that is."""
 
     ms: float
     classes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, dict=True):
     """Records of a run; all `*_ms` methods are means over ranks, per used step.
 
     Args:
@@ -60,6 +63,7 @@ class Evidence:
         whole: the ranks with these; as `ranks` where there are none.
         loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
         blocks: what it recorded of its blocks of steps, by rank.
+        timed_wait_ms: waiting for the loader in a step without a profiler, where that was timed.
     """
 
     ranks: Sequence[Rank]
@@ -69,12 +73,13 @@ class Evidence:
     thresholds: Thresholds
     profiled: frozenset[str]
     workload: Mapping[str, Any] | None = None
-    capture: Mapping[str, Any] = field(default_factory=dict)
+    capture: Mapping[str, Any] = msgspec.field(default_factory=dict)
     memory: Memory | None = None
     long: Sequence[LongIterations] = ()
     whole: Sequence[Rank] = ()
     loader: Loader | None = None
-    blocks: Mapping[int, Sequence[Block]] = field(default_factory=dict)
+    blocks: Mapping[int, Sequence[Block]] = msgspec.field(default_factory=dict)
+    timed_wait_ms: float | None = None
 
     @property
     def per(self) -> str:
@@ -107,6 +112,20 @@ class Evidence:
         """Where in the program the time of these classes of the partition is, the most first."""
         return find_sites(self._owners, pl.col("class").is_in(classes))
 
+    def waiting_operators(self) -> list[tuple[str, float]]:
+        """Operators and lines in which the host waits for the GPU, and how often a step does.
+
+        Those with most calls first; what has neither a line nor a module is left out.
+        """
+        waits = self._owners.filter((pl.col("class") == "idle_sync") & (pl.col("count") > 0))
+        known = waits.with_columns(line=pl.coalesce("line", "within")).drop_nulls("line")
+        rows = known.group_by("call", "line", maintain_order=True).agg(pl.col("count").sum())
+        ordered = rows.sort("count", "call", "line", descending=[True, False, False])
+        return [
+            (" ".join([*([f"in `{call}`"] if "::" in call else []), _where(line)]), count)
+            for call, line, count in ordered.rows()
+        ]
+
     def copy_sites(self, kind: str) -> list[Site]:
         """The same of copies whose names have some words."""
         return find_sites(self._owners, pl.col("kernel").str.contains(kind, literal=True))
@@ -121,6 +140,26 @@ class Evidence:
     @cached_property
     def _owners(self) -> pl.DataFrame:
         return owners_of(self.ranks)
+
+    @property
+    def made_before(self) -> MadeBefore | None:
+        """That the recorded steps were fed from batches made before them, where they were."""
+        effect, loader = self.quality.observer_effect, self.loader
+        if effect is None or loader is None:
+            return None
+        steps_ms = effect.profiled_step_ms, effect.unprofiled_step_ms
+        return made_before(loader.load_ms, *steps_ms, self.timed_wait_ms)
+
+    @property
+    def timed_wait_share(self) -> float:
+        """Part of a step without a profiler in which it waits for data, where that was timed.
+
+        As far as the verdict found room for it beside the work on the device; else 0.
+        """
+        if self.timed_wait_ms is None or self.quality.observer_effect is None:
+            return 0.0
+        copied = self.exclusive_ms("h2d") / self.corrected_step_ms()
+        return max(self.verdict.shares.get("io", 0.0) - copied, 0.0)
 
     @property
     def drift(self) -> Drift | None:
@@ -207,6 +246,26 @@ class Evidence:
         """Time in these kinds of kernels of forward and backward pass."""
         return mean_class_ms(self.ranks, classes)
 
+    @property
+    def attention(self) -> list[tuple[UnfusedAttention, int]]:
+        """Attention that is not fused, with the steps that it is of, of the ranks that have any."""
+        known = [(rank.summary.attention, rank.summary.steps) for rank in self.ranks]
+        return [(found, steps) for found, steps in known if isinstance(found, UnfusedAttention)]
+
+    def attention_ms(self, *classes: str) -> float:
+        """Time of some classes of kernels that belongs to attention that is not fused."""
+        ns = (sum(a.class_ns.get(c, 0) for c in classes) / steps for a, steps in self.attention)
+        return sum(ns) / len(self.ranks) / 1e6
+
+    def fused_attention_ms(self) -> float:
+        """What that attention takes once it is fused, with products at the same rate."""
+        return sum(a.fused_ns / steps for a, steps in self.attention) / len(self.ranks) / 1e6
+
+    def named_ms(self, pattern: str) -> float:
+        """Time in kernels of forward and backward pass whose names a regular expression finds."""
+        named = pl.col("class").is_in(KERNEL_PHASES) & pl.col("kernel").str.contains(pattern)
+        return float(self._owners.filter(named)["ms"].sum())
+
     def faster(self, ms: float, margin: float) -> Changes | None:
         """Kernels of forward and backward pass made so much faster that this time goes.
 
@@ -260,8 +319,27 @@ class Evidence:
 
     def host_ms(self) -> float:
         """Idle time because of late launches and latency, without the profiler's part."""
-        kept = self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
-        return min(self.exclusive_ms(*HOST_IDLE), kept)
+        return min(self.exclusive_ms(*HOST_IDLE), self.overhead_ms())
+
+    def overhead_ms(self) -> float:
+        """Idle time of the bound `overhead`, without the profiler's part."""
+        return self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
+
+    def slowed_ms(self) -> float:
+        """What a step lasts longer beside the profiler, which slows the host."""
+        effect = self.quality.observer_effect
+        return 0.0 if effect is None else max(effect.profiled_step_ms - self.corrected_step_ms(), 0)
+
+    def reading_ms(self) -> float:
+        """Host time that there is only to read values from the device; see `find_reads`."""
+        spent = []
+        for rank in self.ranks:
+            if not isinstance(rank.replay, Replay):
+                continue
+            played = schedule_of(rank.replay)
+            left = played.tasks.host - find_reads(played.tasks).host
+            spent.append(float(left.sum()) / played.iterations / 1e6)
+        return fmean(spent) if spent else 0.0
 
     def launching_ms(self, phase: str) -> float:
         """Idle time because of the host that fewer launches of a phase can take away.
@@ -314,6 +392,11 @@ class Evidence:
     def _mean(self, ns: Sequence[float]) -> float:
         steps = [r.summary.steps for r in self.ranks]
         return sum(n / s for n, s in zip(ns, steps, strict=True)) / len(self.ranks) / 1e6
+
+
+def _where(place: str) -> str:
+    """A line, a function or a module, in a sentence."""
+    return frame_place(place) if is_function(place) else f"at {place}"
 
 
 def whole(recorded: object) -> int | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from statistics import fmean, median
 
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
+from traceprobe.findings.host_stalls import fewer_launches, named_lines, unnamed_ms
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
-from traceprobe.replay.scenario import Changes
-from traceprobe.verdict.thresholds import FIXED
-
-FEWER_LAUNCHES = Changes(speedup={"host": FIXED.fewer_launches}, margin=FIXED.usual_margin)
-"""What compiling and CUDA graphs usually make of the host's work; some of it stays."""
+from traceprobe.records.site import Site
 
 
 @rule(
@@ -22,7 +20,8 @@ FEWER_LAUNCHES = Changes(speedup={"host": FIXED.fewer_launches}, margin=FIXED.us
     title_on_cpu="Much time passes between the operators",
     definition="Idle time per step because the next op was launched late (`idle_host`), or "
     "launched in time and started later (`idle_latency`). The saving is no more of it than what is "
-    "left once the profiler's part is taken out.",
+    "left once the profiler's part is taken out, nor what `allocator-stalls`, `recompilation` "
+    "and `host-pauses` count.",
     verify="Time the loop without a profiler, then with twice the batch size. If the step hardly "
     "gets longer, the host was the limit.",
 )
@@ -50,7 +49,11 @@ def host_overhead(evidence: Evidence) -> Answer:
             sites,
         )
     launches = fmean(r.summary.host.launches_per_step for r in evidence.ranks)
-    grade = evidence.grade(min(evidence.share(late + latency), share))
+    left = unnamed_ms(evidence)
+    named = evidence.host_ms() - left
+    told = named_lines(evidence)
+    kept = max(share - named / evidence.corrected_step_ms(), 0.0) if named else share
+    grade = evidence.grade(min(evidence.share(late + latency - named), kept))
     corrected = evidence.quality.observer_effect is not None
     return Answer(
         grade,
@@ -61,15 +64,30 @@ def host_overhead(evidence: Evidence) -> Answer:
             f"{percent(share)} of the step remains after correction for the profiler"
             if corrected
             else "",
+            f"{significant(named)} ms {evidence.per} of it has a finding of its own"
+            if named
+            else "",
             _queue(evidence) if grade != "pass" else "",
             evidence.worst("idle_host", "idle_latency"),
         ],
-        evidence.saving(evidence.host_ms(), *HOST_IDLE),
+        evidence.saving(left, *HOST_IDLE),
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
         "optimizers, a larger batch. Keep Python out of the inner loop.",
-        sites,
-        FEWER_LAUNCHES,
+        _without(sites, told, left) if named else sites,
+        fewer_launches(evidence),
     )
+
+
+def _without(sites: Sequence[Site], told: Collection[str], left: float) -> list[Site]:
+    """Sites of what other findings leave.
+
+    Args:
+        told: lines that those name; where the trace has none, no site has more than is left.
+        left: of the time, ms per step.
+    """
+    if told:
+        return [site for site in sites if site.line not in told]
+    return [site for site in sites if site.ms_per_step <= left]
 
 
 def _queue(evidence: Evidence) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.formatting import counted, percent, plain, significant
@@ -14,8 +15,7 @@ from traceprobe.verdict.thresholds import FIXED
 _LINE = re.compile(r"(.*)\(\d+\): (.*)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """A function that making a batch takes time in, called by its hottest line.
 
     Args:

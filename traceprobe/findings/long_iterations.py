@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import duration, ordinal, percent, significant
@@ -15,11 +17,20 @@ _ADVICE = {
     "(`torch.distributed.checkpoint.async_save`), or save less often.",
     "idle_data_wait": "If it is the start of an epoch, keep the loader's workers alive "
     "(`persistent_workers=True`).",
-    "forward": "Evaluate less often, on fewer batches, or in another process.",
 }
+_FORWARD = (
+    "They run forward work without a backward pass: evaluation, or rollouts. Do that less often, "
+    "on fewer batches, or in another process."
+)
 _OTHER = (
-    "Look at what the loop does every so many steps: evaluation, checkpoints, logging, garbage "
-    "collection, recompilation (`TORCH_LOGS=recompiles`). Do it less often, or in the background."
+    "Look at what the loop does every so many steps. Do it less often, or in the background: "
+    "evaluation, loading, checkpoints, logging, garbage collection, recompilation "
+    "(`TORCH_LOGS=recompiles`)."
+)
+_UNKNOWN = (
+    "Record more steps, which shows whether they recur: at a fixed distance it is the loop "
+    "(evaluation, checkpoints, logging), else garbage collection, recompilation "
+    "(`TORCH_LOGS=recompiles`) or what else runs on the machine."
 )
 
 
@@ -27,8 +38,11 @@ _OTHER = (
     "long-iterations",
     title="Some iterations do more than the others",
     definition="Iterations, at most one in three, that last 1.5 medians or more, waiting for data "
-    "left out, or a single wait for data of ten medians. The saving is what they take beyond the "
-    "others, per step, unless it happened once; other findings are about the others alone.",
+    "left out, or a single wait for data of ten medians. They come every n-th iteration where at "
+    "least three are recorded at that distance, and none at it is regular. The saving is what they "
+    "take beyond the others, per step; nothing where it happened once, or where they have no "
+    "period and run no more operations than the others. Other findings are about the others "
+    "alone.",
     verify="Time the loop without evaluation, checkpoints and logging.",
 )
 def long_iterations(evidence: Evidence) -> Answer:
@@ -43,30 +57,50 @@ def long_iterations(evidence: Evidence) -> Answer:
     ms = found.extra_ns / (regular + count) / 1e6
     share = ms / (found.regular_ms + ms)
     largest = sorted(found.extra_partition_ns.items(), key=lambda item: -item[1])
-    fills = [
-        f"{CLASS_LABELS[name]} {duration(ns / count)}"
-        for name, ns in largest
-        if ns >= FIXED.filling * found.extra_ns
-    ]
+    fills = {name: ns for name, ns in largest if ns >= FIXED.filling * found.extra_ns}
+    told = ", ".join(f"{CLASS_LABELS[name]} {duration(ns / count)}" for name, ns in fills.items())
+    unsaved = _unsaved(found)
     return Answer(
-        "warn" if found.once else evidence.grade(share),
+        "warn" if unsaved else evidence.grade(share),
         [
-            f"{_which(found)} took {duration(found.extra_ns / count)} more than the others "
-            f"({significant(found.regular_ms)} ms)",
-            "it happened once, so nothing is saved per step"
-            if found.once
-            else f"that is {significant(ms)} ms per step ({percent(share)} of the mean step)",
-            f"more in each of them: {', '.join(fills)}" if fills else "",
+            f"{_which(found, regular + count)} took {duration(found.extra_ns / count)} more than "
+            f"the others ({significant(found.regular_ms)} ms)",
+            unsaved or f"that is {significant(ms)} ms per step ({percent(share)} of the mean step)",
+            f"more in each of them: {told}" if told else "",
         ],
-        None if found.once else Saving(round(ms, 6)),
-        next((_ADVICE[name] for name, _ in largest[:3] if name in _ADVICE), _OTHER),
+        None if unsaved else Saving(round(ms, 6)),
+        _advice(found, [*fills]),
         find_sites(extra_owners(evidence.whole, evidence.ranks)),
     )
 
 
-def _which(found: LongIterations) -> str:
+def _which(found: LongIterations, among: int) -> str:
+    """Which they are; `among` counts the others too."""
     if found.every is not None:
         return f"every {ordinal(found.every)} iteration"
     if len(found.indices) == 1:
         return f"iteration {found.indices[0]}"
-    return f"{len(found.indices)} iterations"
+    return f"{len(found.indices)} of {among} iterations"
+
+
+def _unsaved(found: LongIterations) -> str:
+    """Why nothing is saved per step; empty where something is."""
+    if found.once:
+        return "it happened once, so nothing is saved per step"
+    if found.every is None and not found.more_work:
+        return (
+            "they come at no fixed distance and run no more operations than the others: nothing "
+            "says that they recur, so nothing is saved per step"
+        )
+    return ""
+
+
+def _advice(found: LongIterations, fills: Sequence[str]) -> str:
+    """What to do, by the classes that fill the extra time, the largest first."""
+    work = found.more_work or {}
+    for name in fills:
+        if name in _ADVICE:
+            return _ADVICE[name]
+        if name == "forward" and name in work and "backward" not in work:
+            return _FORWARD
+    return _UNKNOWN if _unsaved(found) and not found.once else _OTHER

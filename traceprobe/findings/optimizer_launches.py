@@ -7,7 +7,8 @@ from statistics import fmean
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence, whole
-from traceprobe.findings.optimizer_cost import cheaper_updates, is_fused
+from traceprobe.findings.optimizer_cost import cheaper_updates
+from traceprobe.findings.optimizer_forms import better_form, is_fused
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
@@ -40,9 +41,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
             _launches_of_fused(evidence) if warned else "",
         ],
         evidence.saving(most, "optimizer", *HOST_IDLE) if warned else None,
-        "Use `fused=True` (Adam, AdamW, SGD, Adagrad), or at least `foreach=True`."
-        if warned
-        else "",
+        f"{better_form(evidence.ranks, on_cpu=False)}." if warned else "",
         changes=cheaper_updates(evidence),
     )
 

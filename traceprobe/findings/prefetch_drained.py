@@ -1,4 +1,4 @@
-"""Did batches that lay ready hide a slow loader at first?"""
+"""Did batches that lay ready hide a slow loader, at first or throughout?"""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from traceprobe.formatting import counted, duration, percent
 from traceprobe.verdict.drift import Drift
 from traceprobe.verdict.thresholds import FIXED
 
+_ADVICE = (
+    "Start profiling later and profile more steps, so that the loader's queue (`num_workers` times "
+    "`prefetch_factor` batches) is used up before; time the run over many more steps than that. "
+    "Then see `data-wait`."
+)
+
 
 @rule(
     "prefetch-drained",
     title="The capture begins with prefetched batches",
     definition="The data wait per iteration rises once within the capture, from little or nothing, "
     "and lengthens the step: the loader's queue of ready batches ran dry. See Loader queue for the "
-    "test that it has to pass. Any rank is enough.",
+    "test that it has to pass. Any rank is enough. Or it outlasted the capture, whose steps are "
+    "shorter than the time in which the loader's workers make their batches.",
     verify="A longer capture of the same run begins with the same fast steps, and its step time "
     "approaches the one after them. So does the time of many steps without a profiler.",
 )
 def prefetch_drained(evidence: Evidence) -> Answer:
-    """A data wait that begins within the capture, once the queue of ready batches is empty."""
+    """A data wait that begins once the queue of ready batches is empty, in the capture or after."""
+    fed = evidence.made_before
+    if fed is not None:
+        return Answer(evidence.grade(fed.hidden), [fed.sentence, _queue(evidence)], advice=_ADVICE)
     fewest = 2 * FIXED.drift_side
     used = max((r.summary.iterations_used for r in evidence.ranks), default=0)
     if not used:
@@ -46,10 +56,7 @@ def prefetch_drained(evidence: Evidence) -> Answer:
             _throughput(evidence, drift),
             _queue(evidence),
         ],
-        advice="The first part of the capture is faster than the run. Start profiling later and "
-        "profile more steps, so that the loader's queue (`num_workers` times `prefetch_factor` "
-        "batches) is used up before; time the run over many more steps than that. Then see "
-        "`data-wait`.",
+        advice=f"The first part of the capture is faster than the run. {_ADVICE}",
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 
+import msgspec
 from msgspec import UNSET
 
 from traceprobe.formatting import percent
@@ -13,8 +14,7 @@ from traceprobe.model.throttle_reasons import words_of
 from traceprobe.verdict.thresholds import FIXED
 
 
-@dataclass(frozen=True)
-class RecordedClock:
+class RecordedClock(msgspec.Struct, frozen=True):
     """The clock in the blocks of a rank.
 
     Args:
@@ -29,8 +29,7 @@ class RecordedClock:
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Timed:
+class _Timed(msgspec.Struct, frozen=True):
     """A clock and how long it is the mean of."""
 
     mhz: float
@@ -62,13 +61,37 @@ def recorded_clock(blocks: Sequence[Block]) -> RecordedClock:
     reasons = tuple(dict.fromkeys(name for clock in clocks for name in clock.throttled))
     if changed and (words := words_of(reasons)):
         sentences.append(f"what lowered it: {', '.join(words)}")
-    others = max((c.others_percent for c in clocks if c.others_percent is not None), default=0.0)
+    others = _others_percent(counted)
     shared = others >= FIXED.clock_others_percent
     if shared:
         sentences.append(
             f"other processes used the GPU for {percent(min(others, 100) / 100)} of the time"
         )
     return RecordedClock(sentences, changed, shared, reasons if changed else ())
+
+
+def _others_percent(blocks: Sequence[Block]) -> float:
+    """The most that other processes used in a block, if they did beside this program.
+
+    The driver tells means of a time that may begin before a block. So what falls from block to
+    block to nothing is what was left of a job that ended, as the one of a queue does before the
+    next begins; a neighbour is there in the last block too, or comes when there was none. Nor is a
+    share left over that has not fallen when the profiler runs: the first blocks are long over.
+
+    Args:
+        blocks: in order.
+
+    Returns:
+        % of the time.
+    """
+    clocks = ((b.profiled, b.clock) for b in blocks if isinstance(b.clock, BlockClock))
+    each = [(profiled, c.others_percent) for profiled, c in clocks if c.others_percent is not None]
+    least = FIXED.clock_others_percent
+    stayed = any(
+        after >= least and (before < least or (profiled and after >= before))
+        for (_, before), (profiled, after) in pairwise(each)
+    )
+    return max(p for _, p in each) if stayed or (each and each[-1][1] > 0) else 0.0
 
 
 def _timed(block: Block) -> _Timed | None:

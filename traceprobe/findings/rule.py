@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence, Saving
@@ -15,8 +15,7 @@ from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a rule finds in a run.
 
     Args:
@@ -46,8 +45,14 @@ def inconclusive(why: str, advice: str = "") -> Answer:
     return Answer("inconclusive", [why], advice=advice)
 
 
-@dataclass(frozen=True)
-class Rule:
+NO_CALLS = inconclusive(
+    "the trace has no CUDA calls",
+    "Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile --trace=cuda`).",
+)
+"""The answer where what the host asked of its device was not recorded."""
+
+
+class Rule(msgspec.Struct, frozen=True):
     """A question about a run; `docs/findings.md` has the same texts.
 
     They are written for NVIDIA's GPUs; a run on others gets them in the words of their vendor.

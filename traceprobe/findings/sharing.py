@@ -8,10 +8,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.model.taxonomy import KERNEL_CLASSES
+from traceprobe.records.generality import ASKING
 from traceprobe.records.report import Finding
-
-ASKING = ("fail", "warn")
-"""States in which a finding asks for a change, whose saving then counts."""
 
 
 def naming_each_other(findings: Sequence[Finding]) -> list[Finding]:

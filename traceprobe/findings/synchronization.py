@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.rule import Answer, inconclusive, rule
-from traceprobe.formatting import plain
+from traceprobe.findings.rule import NO_CALLS, Answer, rule
+from traceprobe.formatting import plain, shorten
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
+
+MAX_NAME = 80
+MOST_PLACES = 3
+"""Operators that a sentence names."""
 
 
 @rule(
@@ -18,8 +23,9 @@ from traceprobe.verdict.thresholds import FIXED
     title="Synchronisation keeps the GPU waiting",
     definition="Blocking calls per step; idle time inside them, and after them until the host is "
     "ahead of the GPU again, but no more than the calls have lasted: without them the host would "
-    "be earlier by that, and what it does after them takes its time in either case. Waiting for "
-    "data is not counted. The saving is that idle time.",
+    "be earlier by that, and what it does after them takes its time in either case. To that comes "
+    "what the host does only to read values, and what the profiler slowed it by, without which it "
+    "would wait for longer. Waiting for data is not counted. The saving is that idle time.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '
     "`host.syncs_per_step` is near 0.",
     of_gpu=True,
@@ -27,32 +33,100 @@ from traceprobe.verdict.thresholds import FIXED
 def synchronization(evidence: Evidence) -> Answer:
     """Blocking calls, and the idle GPU until the host is ahead of it again."""
     if not evidence.observed("idle_sync"):
-        return inconclusive(
-            "the trace has no CUDA calls",
-            "Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile --trace=cuda`).",
-        )
-    count = fmean(r.summary.host.syncs_per_step for r in evidence.ranks)
-    cost = fmean(r.summary.host.sync_cost_ns / r.summary.steps for r in evidence.ranks)
-    ms = min(cost / 1e6, evidence.exclusive_ms("idle_sync", "idle_host"))
+        return NO_CALLS
+    hosts = [(r.summary.host, r.summary.steps) for r in evidence.ranks]
+    count = fmean(host.syncs_per_step for host, _ in hosts)
+    cost = fmean(host.sync_cost_ns / steps for host, steps in hosts) / 1e6
+    after = fmean(host.idle_after_sync_ns / steps for host, steps in hosts) / 1e6
     matters = count >= FIXED.syncs
+    inside = evidence.exclusive_ms("idle_sync")
+    idle = min(evidence.exclusive_ms("idle_sync", "idle_host"), evidence.overhead_ms())
+    # Calls after which no GPU idles would not make the host wait for longer either.
+    waits = min(max(cost, inside + after), idle) > 0
+    reading = evidence.reading_ms() if matters and waits else 0.0
+    most = min(cost + reading + evidence.slowed_ms(), idle) if waits else 0.0
+    seen = max(min(inside + after, most), min(cost, idle))
+    copies = _copies(evidence)
+    removed = {"sync", "reads"} if reading else {"sync"}
     return Answer(
-        evidence.grade(evidence.share(ms)) if matters else "pass",
+        evidence.grade(seen / (evidence.corrected_step_ms() or 1.0)) if matters else "pass",
         [
             f"{count:.1f} blocking calls {evidence.per}{_calls(evidence)}",
-            f"{evidence.amount(ms)} of idle GPU in them and until the host is ahead again, as far "
-            "as the calls delayed the host",
+            _places(evidence) if matters else "",
+            _awaited(copies),
+            f"{evidence.amount(seen)} of idle GPU in them and until the host is ahead again, as "
+            "far as the calls delayed the host",
         ],
-        evidence.saving(ms, "idle_sync", "idle_host") if matters else None,
-        "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in the "
-        "step; log every N steps, and copy with `non_blocking=True`.",
+        evidence.saving(most, "idle_sync", "idle_host") if matters else None,
+        _advice(copies, _named(evidence), count),
         evidence.sites("idle_sync"),
-        Changes(removed=frozenset({"sync"})),
+        Changes(removed=frozenset(removed), margin=FIXED.usual_margin if reading else 0.0),
     )
 
 
+def _named(evidence: Evidence) -> Mapping[str, float]:
+    """The calls per step by name, of the rank with most of them."""
+    return _most(r.summary.host.blocking_calls for r in evidence.ranks)
+
+
 def _calls(evidence: Evidence) -> str:
-    """The calls by name, of the rank with most of them."""
-    ranks = [r.summary.host.blocking_calls for r in evidence.ranks]
-    known = [calls for calls in ranks if not isinstance(calls, UnsetType)]
-    most = max(known, key=lambda calls: sum(calls.values()), default={})
+    """The calls by name, as a phrase."""
+    most = _named(evidence)
     return ": " + ", ".join(f"{plain(n)} {name}" for name, n in most.items()) if most else ""
+
+
+def _places(evidence: Evidence) -> str:
+    """The operators that wait, with their lines; empty where the trace has neither."""
+    places = evidence.waiting_operators()
+    named = [f"{plain(n)} {shorten(place, MAX_NAME)}" for place, n in places[:MOST_PLACES]]
+    return ", ".join(named) + (", …" if len(places) > MOST_PLACES else "")
+
+
+def _copies(evidence: Evidence) -> Mapping[str, float]:
+    """The copies that calls wait for, of the rank with most of them, by their way."""
+    return _most(r.summary.host.awaited_copies for r in evidence.ranks)
+
+
+def _most(each: Iterable[dict[str, float] | UnsetType]) -> Mapping[str, float]:
+    """The counts with the largest sum; empty where none are known."""
+    known = [counts for counts in each if not isinstance(counts, UnsetType)]
+    return max(known, key=lambda counts: sum(counts.values()), default={})
+
+
+def _awaited(copies: Mapping[str, float]) -> str:
+    """What the calls wait for, where that is copies; else empty."""
+    words = {
+        "d2h": "for a copy to the host, whose value the program reads",
+        "h2d_pinned": "for a copy to the GPU from pinned memory, without `non_blocking=True`",
+        "h2d_pageable": "for a copy to the GPU from pageable memory",
+    }
+    told = [f"{_times(copies[way])} {what}" for way, what in words.items() if way in copies]
+    return "they wait " + ", ".join(told) if told else ""
+
+
+def _times(count: float) -> str:
+    return "once" if count == 1 else f"{plain(count)} times"
+
+
+def _advice(copies: Mapping[str, float], calls: Mapping[str, float], count: float) -> str:
+    """What to change first, by what most calls wait for."""
+    half = FIXED.mostly_copied * count
+    if sum(n for name, n in calls.items() if "DeviceSynchronize" in name) > half:
+        return (
+            "Leave out `torch.cuda.synchronize()`: training does not need it, and CUDA events "
+            "(`torch.cuda.Event`) time a step without making the host wait."
+        )
+    if copies.get("h2d_pinned", 0.0) > half:
+        return (
+            "Copy with `non_blocking=True`: the memory is pinned, so the host need not wait for "
+            "the copy, and launches the step meanwhile."
+        )
+    if copies.get("h2d_pageable", 0.0) > half:
+        return (
+            "Pin the memory that is copied (`pin_memory=True`), and copy with "
+            "`non_blocking=True`: the host then waits for no copy."
+        )
+    return (
+        "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in the "
+        "step; log every N steps, and copy with `non_blocking=True`."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.host_stalls import look_at
 from traceprobe.findings.rule import Answer, not_applicable, rule
 
 _CLASS = "idle_unexplained"
@@ -13,10 +14,10 @@ _CLASS = "idle_unexplained"
     title="The GPU idles, and no call, range or operator says why",
     title_on_cpu="No operator runs, and no range says why",
     definition="Idle time per step of unknown cause (`idle_unexplained`). Where the trace has "
-    "frames of the program, its lines say where the host was; whether they load data or compute on "
+    "frames of the program, they say where the host was; whether they load data or compute on "
     "the CPU they do not say. The saving is all of it.",
-    verify="Time the loop without a profiler and without that line, or annotate it: its time is "
-    "then in another class.",
+    verify="Time the loop without a profiler and without what it does there, or annotate that: its "
+    "time is then in another class.",
 )
 def unexplained_idle(evidence: Evidence) -> Answer:
     """Pauses of the host, with the line of the program that it was in."""
@@ -24,15 +25,15 @@ def unexplained_idle(evidence: Evidence) -> Answer:
     if not ms:
         return not_applicable("all idle time has a cause")
     sites = evidence.sites(_CLASS)
-    known = any(site.line is not None for site in sites)
+    where = look_at(sites)
     return Answer(
         evidence.grade(evidence.share(ms)),
         [f"{evidence.amount(ms)} of {evidence.idle} of unknown cause"],
         evidence.saving(ms, _CLASS),
         (
-            "Look at that line: move what it does off the step, into the loader's workers or "
-            "another thread, or do it less often."
-            if known
+            f"{where}: move what it does off the step, into the loader's workers or another "
+            "thread, or do it less often."
+            if where
             else "Record the program's lines (`traceprobe profile`), or annotate what it does "
             '(`torch.profiler.record_function("data_load")`).'
         ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from traceprobe.findings.attention_unfused import asked_ms
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.graph_breaks import eager_ms
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import significant
 from traceprobe.verdict.thresholds import FIXED
@@ -12,8 +14,10 @@ from traceprobe.verdict.thresholds import FIXED
     "unfused-kernels",
     title="Element-wise operations are not fused",
     definition="Time of the kernels of forward and backward pass that are element-wise, reductions "
-    "or copies by their names, and not fused. The saving is all of it. Where `memory-format` asks "
-    "for another layout, which replaces the same kernels, it is counted there.",
+    "or copies by their names, and not fused. The saving is all of it. What belongs to attention, "
+    "where `attention-unfused` asks for that, is counted there, and what graph breaks leave "
+    "uncompiled at `graph-breaks`; so is all of it by `memory-format`, where that asks for another "
+    "layout, which replaces the same kernels.",
     verify="`kernel_ns.other` falls by more than `kernel_ns.fused` rises.",
     of_gpu=True,
 )
@@ -22,26 +26,40 @@ def unfused_kernels(evidence: Evidence) -> Answer:
     if not evidence.has_kernels:
         return not_applicable("the run has no GPU kernels")
     ms, fused = evidence.kernel_ms("other", "softmax"), evidence.kernel_ms("fused")
+    attention = _of_attention(evidence)
+    ms -= attention
+    broken = min(eager_ms(evidence), ms)
     unknown = evidence.kernel_ms("unknown")
     if unknown > ms:
         return _unknown(evidence, unknown)
+    left = ms - broken
     converted = evidence.flag(evidence.kernel_ms("layout")) == "warn"
     return Answer(
-        "warn" if evidence.share(ms) >= evidence.thresholds.bound else "pass",
+        "warn" if evidence.share(left) >= evidence.thresholds.bound else "pass",
         [
             f"{evidence.amount(ms)} in element-wise kernels, reductions and copies, "
             f"{significant(fused)} ms in fused kernels",
             f"{significant(unknown)} ms in kernels whose names say nothing" if unknown else "",
+            f"{significant(attention)} ms more belong to attention: `attention-unfused` counts them"
+            if attention
+            else "",
+            f"`graph-breaks` counts {significant(broken)} ms of them" if broken else "",
             "`memory-format` counts what they cost: another layout replaces them"
             if converted
             else "",
         ],
-        None if converted else evidence.saving(ms, "other", "softmax"),
+        None if converted else evidence.saving(left, "other", "softmax"),
         "`torch.compile` fuses them; without it, use fused operations "
         "(`scaled_dot_product_attention`, fused losses and norms).",
         evidence.kernel_sites("other", "softmax"),
-        evidence.faster(FIXED.fusion_usual * ms, FIXED.fusion_margin),
+        evidence.faster(FIXED.fusion_usual * left, FIXED.fusion_margin),
     )
+
+
+def _of_attention(evidence: Evidence) -> float:
+    """Time that fused attention does without, where that is asked for."""
+    asks = evidence.attention and evidence.flag(asked_ms(evidence)) == "warn"
+    return evidence.attention_ms("other", "softmax") if asks else 0.0
 
 
 def _unknown(evidence: Evidence, ms: float) -> Answer:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from traceprobe.model.flight_record import Entry, FlightRecord, GroupKey
 
 
-@dataclass(frozen=True)
-class GroupView:
+class GroupView(msgspec.Struct, frozen=True):
     """The collectives of a rank in one group.
 
     Args:
@@ -24,8 +24,7 @@ class GroupView:
     unfinished: int | None
 
 
-@dataclass(frozen=True)
-class RankView:
+class RankView(msgspec.Struct, frozen=True):
     """A rank.
 
     Args:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from traceprobe.hang.rank_view import GroupView, RankView
 from traceprobe.model.flight_record import Entry, GroupKey, Tensors
@@ -26,8 +28,7 @@ _BY_OUTPUT = ("all_gather", "_all_gather", "allgather", "broadcast", "_broadcast
 Signature = tuple[tuple[str, int | None, tuple[str, ...]], ...]
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """A collective that a group hangs in. Ranks are in ascending order.
 
     Args:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from traceprobe.formatting import counted, line_place, ranges, shorten
 from traceprobe.hang.rank_view import RankView
@@ -27,8 +28,7 @@ NO_ENTRIES = (
 _LONGEST = 60
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """What is to be put into words.
 
     Args:

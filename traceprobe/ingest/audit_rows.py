@@ -6,7 +6,7 @@ clock of the `Trace` that `read_trace` gives for the same file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from traceprobe.ingest.joins import Table, empty_table
 
@@ -14,8 +14,7 @@ SYNC_KINDS = ("Stream Sync", "Event Sync", "Stream Wait Event", "Context Sync")
 """What the column `kind` of `AuditRows.syncs` holds indices into."""
 
 
-@dataclass(frozen=True)
-class AuditRows:
+class AuditRows(msgspec.Struct, frozen=True):
     """The rows of one file; a table is empty where the format has no such rows.
 
     Args:
@@ -34,10 +33,12 @@ class AuditRows:
             call contradicts, and all that have a call.
     """
 
-    syncs: Table = field(
+    syncs: Table = msgspec.field(
         default_factory=lambda: empty_table("t0", "kind", "device", "stream", "record")
     )
-    backward: Table = field(default_factory=lambda: empty_table("name", "thread", "sequence"))
+    backward: Table = msgspec.field(
+        default_factory=lambda: empty_table("name", "thread", "sequence")
+    )
     names: tuple[str, ...] = ()
     collectives: int = 0
     incomplete: int = 0

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from traceprobe.model.events import Int64s, Ints, Kind, Quality
+from traceprobe.model.codes import Int64s, Ints, Kind
+from traceprobe.model.quality import Quality
 
 EARLY_NS = 20_000
 """What an op starts at least before its launch, to count as early: less is a converter's noise."""

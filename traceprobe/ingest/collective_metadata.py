@@ -16,22 +16,22 @@ import numpy as np
 from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.joins import per_name
 from traceprobe.ingest.untrusted_values import MOST_BYTES, NAME_LENGTH, bounded_text
-from traceprobe.model.events import UNKNOWN, Int64s, Ints, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Int64s, Ints, Kind, Operation
 
 # Longer names first: "reduce" is in "all_reduce" and "reduce_scatter", "gather" in "all_gather".
 # Tokens are dispatched to experts, and their results combined, by messages from all to all.
 _OPERATIONS = (
-    (re.compile(r"all_?reduce|cross_?device_?reduce", re.I), Operation.ALL_REDUCE),
-    (re.compile(r"reduce_?scatter", re.I), Operation.REDUCE_SCATTER),
-    (re.compile(r"all_?gather", re.I), Operation.ALL_GATHER),
-    (re.compile(r"all_?to_?all|all2all|dispatch|combine", re.I), Operation.ALL_TO_ALL),
-    (re.compile(r"broad_?cast", re.I), Operation.BROADCAST),
-    (re.compile(r"barrier", re.I), Operation.BARRIER),
-    (re.compile(r"PtoP|P2P|Peer", re.I), Operation.COPY),
-    (re.compile(r"send|recv", re.I), Operation.SEND_RECV),
-    (re.compile(r"gather", re.I), Operation.GATHER),
-    (re.compile(r"scatter", re.I), Operation.SCATTER),
-    (re.compile(r"reduce", re.I), Operation.REDUCE),
+    (r"all_?reduce|cross_?device_?reduce", Operation.ALL_REDUCE),
+    (r"reduce_?scatter", Operation.REDUCE_SCATTER),
+    (r"all_?gather", Operation.ALL_GATHER),
+    (r"all_?to_?all|all2all|dispatch|combine", Operation.ALL_TO_ALL),
+    (r"broad_?cast", Operation.BROADCAST),
+    (r"barrier", Operation.BARRIER),
+    (r"PtoP|P2P|Peer", Operation.COPY),
+    (r"send|recv", Operation.SEND_RECV),
+    (r"gather", Operation.GATHER),
+    (r"scatter", Operation.SCATTER),
+    (r"reduce", Operation.REDUCE),
 )
 _LONGEST_MEMBERS = 1 << 20
 """Characters of a list of the ranks of a group."""
@@ -58,7 +58,8 @@ def collective_operation(name: str) -> Operation:
     Of a kernel's name the part before its arguments counts: their types mention other operations.
     """
     own = own_name(name)
-    return next((found for pattern, found in _OPERATIONS if pattern.search(own)), Operation.OTHER)
+    matching = (found for text, found in _OPERATIONS if re.search(text, own, re.IGNORECASE))
+    return next(matching, Operation.OTHER)
 
 
 def collective_operations(kind: Ints, name: Ints, names: Sequence[str]) -> Int64s:

@@ -32,13 +32,12 @@ _OPERATIONS = _pattern(
     | (?i:(?<![a-z])ep_?(dispatch|combine)_?(intra|inter)_?node)  # MORI
     """
 )
-_LOCAL = _pattern(
-    r"""(?i)
+# Compiled when first searched for, unlike the others: most traces name no such kernel.
+_LOCAL = r"""(?ix)
       (warp|wave|block|cta|thread|lane|quad|group)_?all_?(reduce|gather)  # within one GPU
     | (?<![a-z])triton_[a-z]+_fused                                       # made by torch.compile
     | gemm | matmul                                                       # mostly computation
     """
-)
 _UNNAMED = re.compile(r"\(anonymous namespace\)(::)?|<unnamed>(::)?|\{anonymous\}(::)?")
 
 
@@ -47,7 +46,7 @@ def is_communication(kernel: str) -> bool:
     name = own_name(kernel)
     if _LIBRARIES.search(name):
         return True
-    return _OPERATIONS.search(name) is not None and _LOCAL.search(name) is None
+    return _OPERATIONS.search(name) is not None and re.search(_LOCAL, name) is None
 
 
 def own_name(kernel: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from traceprobe.errors import DamagedInput, UnsupportedInput
 from traceprobe.ingest import foreign_traces, sparse_files
@@ -19,13 +20,12 @@ _TAR_AT = 257
 HEAD = 64 * 1024
 
 
-@dataclass(frozen=True)
-class DetectedFormat:
+class DetectedFormat(msgspec.Struct, frozen=True):
     """`format`, whether the file is gzip-compressed, and its first bytes behind that."""
 
     format: Literal["kineto", "nsys"]
     gzipped: bool
-    head: bytes = field(repr=False)
+    head: bytes
 
 
 def detect_format(path: Path) -> DetectedFormat:

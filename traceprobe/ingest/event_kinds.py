@@ -9,7 +9,7 @@ import re
 
 from traceprobe.ingest.clocks import WaitsFor
 from traceprobe.ingest.communication_kernels import is_communication
-from traceprobe.model.events import UNKNOWN, Call, Kind, StreamEvent
+from traceprobe.model.codes import UNKNOWN, Call, Kind, StreamEvent
 
 _COPIES = (
     (re.compile(r"HtoD|HtoA|M2D|Host -> Device|Host-to-(Device|Array)", re.I), Kind.H2D),

@@ -56,6 +56,7 @@ _WITHOUT_EVENTS = (
     ({"pg_config", "version"}, f"{_FLIGHT_RECORD}; `traceprobe hang` reads those of all ranks"),
     ({"resourceSpans"}, f"a trace of OpenTelemetry; {READS}"),
     ({"nodes", "samples"}, f"a CPU profile of V8; {READS}"),
+    ({"profiles", "shared"}, f"a speedscope profile; {READS}"),
 )
 """Top-level keys of JSON that has no events, and whose it is."""
 MEMORY_TIMELINE = (
@@ -83,6 +84,15 @@ _HEADS = (
         INSPECTOR_LOG,
     ),
     (re.compile(rb"NVR\0"), "a report of Nsight Compute"),
+    (re.compile(rb"\x89PNG\r\n|\xff\xd8\xff|GIF8"), "a picture; name the trace itself"),
+    (
+        re.compile(rb'"?(Time \(%\)|Start \(ns\))"?,'),
+        "a table of `nsys stats`; name the export that it was made of",
+    ),
+    (
+        re.compile(rb"PK\x03\x04.{26}[^/]{1,200}/data\.pkl", re.DOTALL),
+        "a file of `torch.save`, which holds tensors and no times",
+    ),
     (re.compile(rb"\n.{0,300}/(host|device):(CPU|GPU|TPU|metadata)", re.DOTALL), _XLA),
 )
 _TABLES = (

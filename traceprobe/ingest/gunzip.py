@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from traceprobe.model.events import Quality
+from traceprobe.model.quality import Quality
 
 _READ = 64 << 10
 PIECE = 2 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from traceprobe.model.events import Quality
+from traceprobe.model.quality import Quality
 
 _SERVERS = (
     (re.compile(r"vllm(::|/|\.)"), "vLLM"),

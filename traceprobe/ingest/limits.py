@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-import polars as pl
+import msgspec
+from msgspec.structs import replace
 
 from traceprobe.errors import DamagedInput, UsageError
 from traceprobe.ingest.sparse_files import LEAST_UNPACKED, MOST_RATIO, stored_bytes
-from traceprobe.model.events import Trace
 
 _DISK_KEPT = 64 << 20
 """Bytes of the temporary folder that are left to others."""
-_MOST_NS = 2.0**62
-"""Sums of durations are int64s, too."""
-_SIZE = re.compile(r"([0-9]{1,18})([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = r"(?i)([0-9]{1,18})([KMGT]?)(?:i?B)?"
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What one file may hold.
 
     Args:
@@ -75,11 +71,11 @@ def parse_limits(texts: list[str]) -> Limits:
     Raises:
         UsageError: no such limit, or no number.
     """
-    known = [field.name for field in fields(Limits)]
+    known = Limits.__struct_fields__
     limits = Limits()
     for text in texts:
         name, _, value = text.partition("=")
-        size = _SIZE.fullmatch(value)
+        size = re.fullmatch(_SIZE, value)
         if name not in known or size is None:
             raise UsageError(
                 f"--limit {text}: write NAME=NUMBER, e.g. --limit unpacked=20G; the names are "
@@ -118,25 +114,4 @@ class UnpackedBudget:
             raise DamagedInput(
                 f"{self._name}: does not fit the temporary folder when unpacked; unpack it "
                 "yourself (gunzip), or name a folder with more room in TMPDIR"
-            )
-
-
-def check_trace_size(trace: Trace, limits: Limits) -> None:
-    """Stop where a trace has more devices or streams than accounting them one by one allows.
-
-    Raises:
-        DamagedInput: with the option that allows more.
-    """
-    name = trace.origin.name
-    limits.check("devices", len(trace.devices), name)
-    streams = trace.gpu_ops.select("pid", "device", "stream").unique().group_by("pid", "device")
-    limits.check("streams", int(streams.len()["len"].max() or 0), name)  # type: ignore[arg-type]
-    for rows in (trace.host_calls, trace.host_ranges):
-        limits.check("threads", rows["thread"].n_unique(), name)
-    for rows in (trace.gpu_ops, trace.host_calls, trace.host_ranges):
-        together = (rows["t1"].cast(pl.Float64) - rows["t0"].cast(pl.Float64)).sum()
-        if together > _MOST_NS:
-            raise DamagedInput(
-                f"{name}: its events take more than a century together, as those of no run do; "
-                "capture or copy the trace again"
             )

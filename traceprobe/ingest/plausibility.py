@@ -11,7 +11,8 @@ import numpy as np
 
 from traceprobe.formatting import counted, duration, significant
 from traceprobe.ingest.untrusted_values import MOST_BYTES
-from traceprobe.model.events import UNKNOWN, Bools, Ints, Kind, Quality
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Ints, Kind
+from traceprobe.model.quality import Quality
 
 LEAST_OVERRUN_NS = 1_000_000
 OVERRUN_MEDIANS = 50
@@ -50,7 +51,8 @@ def drop_duplicates(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
     Rows are the same that agree in process, device, stream, times, name and correlation.
     """
     keys = ("pid", "device", "stream", "t0", "t1", "name", "correlation")
-    order = np.lexsort([gpu[c] for c in keys])
+    order = _of_one_time(gpu["t0"])
+    order = order[np.lexsort([gpu[c][order] for c in keys])]
     same = np.ones(max(len(order) - 1, 0), dtype=bool)
     for column in keys:
         same &= gpu[column][order][1:] == gpu[column][order][:-1]
@@ -65,6 +67,16 @@ def drop_duplicates(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
         "GPU rows are in the file more than once; each was counted once.",
     )
     return {column: np.delete(values, rows) for column, values in gpu.items()}
+
+
+def _of_one_time(t0: Ints) -> Int64s:
+    """Rows that start when another one does, ascending."""
+    order = np.argsort(t0, kind="stable")
+    same = np.diff(t0[order]) == 0
+    shared = np.zeros(len(order), dtype=np.bool_)
+    shared[1:] |= same
+    shared[:-1] |= same
+    return np.sort(order[shared])
 
 
 def warn_of_overlaps(gpu: dict[str, Any], quality: Quality) -> None:

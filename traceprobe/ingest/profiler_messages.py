@@ -13,8 +13,8 @@ from traceprobe.vocabulary import quoted
 
 _MOST_NOTES, _MOST_CHARACTERS = 3, 300
 # `ERROR:2026-02-08 10:38:45 948300:948300 CuptiActivityProfiler.cpp:835] `
-_LOGGED = re.compile(r"^[A-Z]+:\d{4}-\d\d-\d\d [\d:.]+ \d+:\d+ \w+\.(?:cpp|h):\d+\]\s*")
-_STEERING = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
+_LOGGED = r"^[A-Z]+:\d{4}-\d\d-\d\d [\d:.]+ \d+:\d+ \w+\.(?:cpp|h):\d+\]\s*"
+_STEERING = r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]"
 """Colours and controls, which would be part of the words beside them."""
 NOTES = (
     "CUPTI initialization failed - CUDA profiler activities will be missing",
@@ -55,5 +55,5 @@ NOTES = (
 
 def quote_messages(notes: Sequence[object]) -> str:
     """The first notes without what is private in them."""
-    texts = (_LOGGED.sub("", _STEERING.sub(" ", str(note)).strip()) for note in notes[:_MOST_NOTES])
-    return " | ".join(quoted(text, _MOST_CHARACTERS) for text in texts)
+    plain = (re.sub(_STEERING, " ", str(note)).strip() for note in notes[:_MOST_NOTES])
+    return " | ".join(quoted(re.sub(_LOGGED, "", text), _MOST_CHARACTERS) for text in plain)

@@ -14,7 +14,8 @@ from pathlib import Path
 from traceprobe.errors import DamagedInput
 from traceprobe.ingest.audit_rows import AuditRows
 from traceprobe.ingest.detect_format import detect_format
-from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
+from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits
+from traceprobe.ingest.trace_size import check_trace_size
 from traceprobe.model.events import Trace
 from traceprobe.system.reading import errors_named
 
@@ -23,9 +24,15 @@ Progress = Callable[[int, int], None]
 
 
 def read_trace(
-    path: str | Path, progress: Progress | None = None, limits: Limits = DEFAULT_LIMITS
+    path: str | Path,
+    progress: Progress | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    jobs: int = 1,
 ) -> Trace:
     """The trace in a Kineto Chrome trace or an Nsight Systems SQLite export, plain or gzipped.
+
+    Args:
+        jobs: how much of a large file may be read at once, by other processes or threads.
 
     Raises:
         UnsupportedInput: the content is neither; the message names the command that converts it.
@@ -42,7 +49,7 @@ def read_trace(
     else:
         from traceprobe.ingest.kineto.read import read_kineto as read
     with errors_named(file):
-        trace = read(file, detected, progress or (lambda done, total: None), limits)
+        trace = read(file, detected, progress or (lambda done, total: None), limits, jobs)
     if _state(file) != before:
         raise DamagedInput(
             f"{file.name}: was changed while it was read; analyse it again when it is complete"

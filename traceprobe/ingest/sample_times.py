@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceprobe.model.events import Int64s, Quality
+from traceprobe.model.codes import Int64s
+from traceprobe.model.quality import Quality
 
 MOST_PERCENT = 110
 """Counters of one sample are not read at one instant, so that a busy unit shows a bit above 100."""
@@ -19,23 +20,18 @@ def on_clock_of_ops(quality: Quality) -> bool:
     return _MOVED.isdisjoint(quality.warnings)
 
 
-def sample_starts(ends: Int64s) -> Int64s:
-    """When what each sample is the mean of starts: with the one before.
+def sample_ends(starts: Int64s) -> Int64s:
+    """When what each sample is the mean of ends: where the next one starts.
 
-    After a pause of the sampling, longer than 1.5 of the usual intervals, one of those before.
+    Before a pause of the sampling, longer than 1.5 of the usual intervals, after one of those.
 
     Args:
-        ends: ascending, ns. Nothing tells the interval of a single one: it stands for no time.
+        starts: ascending, ns. Nothing tells the interval of a single one: it stands for no time.
     """
-    if len(ends) < 2:
-        return ends
-    distance = np.diff(ends)
+    if len(starts) < 2:
+        return starts
+    distance = np.diff(starts)
     usual = int(np.median(distance))
-    before = np.where(distance > _GAP * usual, usual, distance)
-    since: Int64s = np.concatenate([[usual], before]).astype(np.int64)
-    return ends - since
-
-
-def sample_ends(starts: Int64s) -> Int64s:
-    """The same of samples that are known by their starts: each ends with the next."""
-    return -sample_starts(-starts[::-1])[::-1]
+    until = np.where(distance > _GAP * usual, usual, distance)
+    lasts: Int64s = np.concatenate([until, [usual]]).astype(np.int64)
+    return starts + lasts

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from traceprobe.ingest.untrusted_values import LONGEST_TEXT, bounded_text
-from traceprobe.model.events import Quality
+from traceprobe.model.quality import Quality
 from traceprobe.model.sidecar import Sidecar, Workload
 
 _MOST_VALUES = 50_000

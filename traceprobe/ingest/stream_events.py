@@ -16,7 +16,7 @@ import numpy as np
 
 from traceprobe.ingest.event_kinds import ASKS
 from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, keep_rows, take_rows
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Ints, StreamEvent
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Ints, StreamEvent
 
 NOTES = ("device", "stream", "event", "serial", "record", "record_stream")
 """What a profiler notes of such a call beside `pid`, `kind`, `t0`, `t1` and `correlation`. `serial`

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.model.sidecar import MAX_RANKS
 
 NAME_LENGTH = 4_096

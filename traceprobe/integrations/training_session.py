@@ -19,7 +19,7 @@ from traceprobe.capture.device import captures_graph
 from traceprobe.capture.loop_session import session_of_process
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.profiler_ranges import ProfilerRange, ProfilerRanges
-from traceprobe.capture.short_capture import PACK_S, ShortCapture, may_capture
+from traceprobe.capture.short_capture import PACK_S, ShortCapture, may_capture, ready_steps
 from traceprobe.integrations.analysis import FOLDER, WORK, Analysis, Outcome, keep_leftovers
 from traceprobe.integrations.recording_requests import Requests
 from traceprobe.integrations.settings import Settings
@@ -177,7 +177,9 @@ class TrainingSession:
         self._recorded = self._done
         work = self._output / WORK / FOLDER.format(self._done)
         work.mkdir(parents=True, exist_ok=True)
-        self._capture = ShortCapture(work, self._rank, self._settings.steps, "named")
+        # Where evaluations come so often that it has to be made again, it must be short.
+        ready = 0 if self._tries else ready_steps(self._step_s())
+        self._capture = ShortCapture(work, self._rank, self._settings.steps, "named", ready)
         self._enter(self._step_name)
 
     def _step(self) -> None:

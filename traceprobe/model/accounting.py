@@ -30,16 +30,23 @@ RECURS = 3
 LONG_ITERATION = 1.5
 """Medians that an iteration lasts at least, its waiting for data left out, if it does more than the
 others."""
+SKIPPED_AS_EMPTY = "no GPU work"
+"""The reason for which an iteration is left out in which nothing is launched."""
 SKIPPED_AS_LONG = "long"
 """How the reason begins for which such an iteration is left out of what is said of the others."""
 MOST_LONG = 3
 """One iteration in so many may be long; where more are, being long is usual."""
+FEWEST_REGULAR = 3
+"""Long iterations at one distance from each other that make a period of it."""
 LONE_WAIT = 10
 """Medians that a wait for data lasts at least, if it is no burst of a loader's."""
 SET_UP_NS = 200_000
 """What a call lasts at least to be one of set-up. Loading a kernel's code takes 0.3 ms and more."""
 SET_UP_MEDIANS = 10.0
 """Medians of the calls of its name that it lasts at least."""
+ROOM_NS = 30_000
+"""Pause up to which an allocation follows at once on memory that was given back: in recordings of
+an allocator that makes room 4 to 8 µs, where Python comes between them half a millisecond."""
 CLOCK_CHANGED = 1.10
 """Ratio of how long the same kernels take from which on the GPU's speed changed. Steady public
 captures stay below 1.02."""

@@ -8,89 +8,15 @@ Every time is an int64 nanosecond on the trace's own clock. A *process* is ident
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from traceprobe.model.operands import Operands
-
-Int64s = NDArray[np.int64]
-Ints = NDArray[np.signedinteger[Any]]
-"""Integers in the width that they need."""
-Bools = NDArray[np.bool_]
-
-UNKNOWN = -1
-"""Stands for "not recorded" in integer columns where a null would cost a float or a mask."""
-
-
-class Kind(IntEnum):
-    """What a GPU op does. Only these count as GPU work."""
-
-    KERNEL = 0
-    COMM = 1
-    H2D = 2
-    D2H = 3
-    D2D = 4
-    MEMSET = 5
-
-
-class Call(IntEnum):
-    """What a host call asks of the GPU."""
-
-    OTHER = 0
-    LAUNCH = 1
-    GRAPH_LAUNCH = 2
-    COPY = 3
-    MEMSET = 4
-    SYNC = 5
-
-
-class StreamEvent(IntEnum):
-    """What a call does with an event, or with a whole stream or device."""
-
-    RECORD = 0  # the event is ready once the stream has done what it was given before
-    WAIT = 1  # what the stream is given from now on starts after the event
-    HOST_WAIT = 2  # the call returns once the event, the stream or the device is ready
-
-
-class Source(IntEnum):
-    """Who wrote a host range."""
-
-    USER = 0
-    FRAMEWORK = 1
-    PROFILER = 2
-    MARK = 3
-
-
-class Role(IntEnum):
-    """What autograd says about the operator that made a launch."""
-
-    UNKNOWN = 0
-    FORWARD = 1
-    BACKWARD = 2
-
-
-class Operation(IntEnum):
-    """What a GPU op of kind COMM does; the report writes the name in lower case."""
-
-    OTHER = 0
-    ALL_REDUCE = 1
-    ALL_GATHER = 2
-    REDUCE_SCATTER = 3
-    BROADCAST = 4
-    REDUCE = 5
-    ALL_TO_ALL = 6
-    GATHER = 7
-    SCATTER = 8
-    SEND_RECV = 9
-    BARRIER = 10
-    COPY = 11
-
+from traceprobe.model.quality import Quality
 
 GPU_OPS: Mapping[str, Any] = {
     "pid": pl.Int64,  # process
@@ -188,12 +114,9 @@ KERNEL_COUNTERS: Mapping[str, Any] = {
     "value": pl.Float64,  # in the counter's own unit
 }
 """Columns of what a profiler counted of each kernel, in a capture that has no times of kernels."""
-MODULE = "nn.Module: "
-"""How the profiler begins the name of such a call, among the frames of Python."""
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where a trace came from. `name` is the file's base name: no directory leaves this machine.
 
     Args:
@@ -211,8 +134,7 @@ class Origin:
     utc_ns: int | None = None
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """One accelerator as one process sees it (`kind` "gpu"), or the process's own CPU ("cpu").
 
     Args:
@@ -230,31 +152,7 @@ class Device:
     warp_size: int | None = None
 
 
-@dataclass
-class Quality:
-    """Counts of what ingest had to repair, lost or could not link, and warnings for the reader.
-
-    Args:
-        damage: further kinds of damage by the code of their warning.
-    """
-
-    events_repaired: int = 0
-    events_lost: int = 0
-    damage: dict[str, int] = field(default_factory=dict)
-    warnings: dict[str, str] = field(default_factory=dict)
-
-    def damaged(self, code: str, number: int, words: str) -> None:
-        """Count damage of one kind, and warn of it in words that follow the number."""
-        self.damage[code] = self.damage.get(code, 0) + number
-        self.warnings[code] = f"{self.damage[code]} {words}"
-
-    def warn(self, code: str, message: str) -> None:
-        """Record a warning once per code; the first message stays."""
-        self.warnings.setdefault(code, message)
-
-
-@dataclass(frozen=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """One input file as columns.
 
     `gpu_ops`, `host_calls`, `stream_events`, `host_ranges`, `host_operators`, `host_modules`,
@@ -278,21 +176,29 @@ class Trace:
     host_ranges: pl.DataFrame
     devices: tuple[Device, ...]
     quality: Quality
-    rank_of: Mapping[int, int] = field(default_factory=dict)
-    thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    rank_of: Mapping[int, int] = msgspec.field(default_factory=dict)
+    thread_names: Mapping[tuple[int, int], str] = msgspec.field(default_factory=dict)
     profiled: frozenset[str] = frozenset()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    host_operators: pl.DataFrame = field(
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    host_operators: pl.DataFrame = msgspec.field(
         default_factory=lambda: pl.DataFrame(schema=HOST_OPERATORS)
     )
-    host_modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_MODULES))
-    operands: list[Operands] = field(default_factory=list)
-    host_frames: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_FRAMES))
-    host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
-    host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
-    stream_events: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STREAM_EVENTS))
-    gpu_samples: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=GPU_SAMPLES))
-    kernel_counters: pl.DataFrame = field(
+    host_modules: pl.DataFrame = msgspec.field(
+        default_factory=lambda: pl.DataFrame(schema=HOST_MODULES)
+    )
+    operands: list[Operands] = msgspec.field(default_factory=list)
+    host_frames: pl.DataFrame = msgspec.field(
+        default_factory=lambda: pl.DataFrame(schema=HOST_FRAMES)
+    )
+    host_work: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
+    host_waits: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
+    stream_events: pl.DataFrame = msgspec.field(
+        default_factory=lambda: pl.DataFrame(schema=STREAM_EVENTS)
+    )
+    gpu_samples: pl.DataFrame = msgspec.field(
+        default_factory=lambda: pl.DataFrame(schema=GPU_SAMPLES)
+    )
+    kernel_counters: pl.DataFrame = msgspec.field(
         default_factory=lambda: pl.DataFrame(schema=KERNEL_COUNTERS)
     )
 
@@ -312,6 +218,18 @@ def frame(
     return pl.DataFrame(
         {c: pl.Series(c, columns.pop(c)[order], dtype=t) for c, t in schema.items()}
     )
+
+
+def rows_named(
+    rows: pl.DataFrame, names: Sequence[str], wanted: Callable[[str], bool]
+) -> pl.DataFrame:
+    """The rows whose names are wanted; each name is looked at once.
+
+    Args:
+        rows: with `name`, an index into `names`.
+    """
+    found = [i for i in rows["name"].unique().to_list() if wanted(names[i])]
+    return rows.filter(pl.col("name").is_in(found)) if found else rows.clear()
 
 
 def rows_of(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:

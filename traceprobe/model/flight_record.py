@@ -6,8 +6,9 @@ Field names follow PyTorch (`torch/csrc/distributed/c10d/FlightRecorder.hpp`, fo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 State = Literal["scheduled", "started", "completed"]
 
@@ -24,16 +25,14 @@ class GroupKey(NamedTuple):
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tensors:
+class Tensors(msgspec.Struct, frozen=True):
     """The inputs or the outputs of a call. Both are as long; a scalar has no dimensions."""
 
     sizes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One operation that a rank issued.
 
     Args:
@@ -63,8 +62,7 @@ class Entry:
     line: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FlightRecord:
+class FlightRecord(msgspec.Struct, frozen=True):
     """The dump of one rank.
 
     Args:

@@ -15,7 +15,10 @@ PyTorch's nor those of a known library are told by the words of their names (`la
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
+MOST_NAMES = 10_000
+"""Names whose class is remembered: many parts of an analysis ask for it, of the same names."""
 _MATMUL = re.compile(
     r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|(?<![a-z])[sh]\d*cudnn"
     r"|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop|winograd|fmha|sdpa|^cijk_|igemm"
@@ -97,6 +100,7 @@ _FP32 = re.compile(
 )
 
 
+@lru_cache(MOST_NAMES)
 def kernel_class(name: str) -> str:
     """The class of a kernel."""
     if _GRAPH.match(name):

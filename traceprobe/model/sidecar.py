@@ -91,7 +91,8 @@ class BlockClock(msgspec.Struct, frozen=True, kw_only=True):
         spin_mhz: clock by a kernel of known cycles after the block.
         power_w, temperature_c: means.
         throttled: reasons for a lower clock that were read, by NVML's names.
-        others_percent: mean utilisation by other processes.
+        others_percent: mean utilisation by other processes, which may be one of a longer time that
+            ends with the block.
         samples: readings.
     """
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 from msgspec import UNSET, UnsetType
 
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
 from traceprobe.records.kernel_counters import MOST_COUNTED, CountedKernel, KernelCounters
 

@@ -12,7 +12,7 @@ from traceprobe.timeline.launches import launch_times, queue_times
 if TYPE_CHECKING:
     import polars as pl
 
-    from traceprobe.model.events import Int64s
+    from traceprobe.model.codes import Int64s
     from traceprobe.timeline.device_timeline import DeviceTimeline
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.model import taxonomy
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Overview, RankGroup, StepMatrix
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.packed import Table
 from traceprobe.records.picture import Picture, Thread, Window

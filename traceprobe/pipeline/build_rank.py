@@ -15,7 +15,9 @@ import polars as pl
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
+from traceprobe.model.accounting import SKIPPED_AS_EMPTY
+from traceprobe.model.codes import UNKNOWN, Int64s
+from traceprobe.model.events import Device, Trace
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, fit_table, rank_summary
 from traceprobe.records import rank as records
@@ -59,12 +61,14 @@ def rank_record(
     device: Device,
     groups: Sequence[collectives.CollectiveGroup],
     long: LongIterations | None,
+    played: Replay | UnsetType,
 ) -> Rank:
     """One device of one process as a record, open where it takes the run to know.
 
     Args:
         groups: its collectives by operation and size.
         long: iterations that do more than the others.
+        played: its last used iterations, as `build_replay` has them.
     """
     zero = origin(trace)
     marker = account.process.marker
@@ -88,7 +92,7 @@ def rank_record(
         speed=UNSET
         if account.speed is None
         else msgspec.convert(account.speed, SpeedChange, from_attributes=True),
-        replay=UNSET if device.kind == "cpu" else _replay(account, trace, zero),
+        replay=played,
         long=UNSET if long is None else _long(account, long),
     )
 
@@ -101,6 +105,7 @@ def _long(account: DeviceTimeline, long: LongIterations) -> records.LongIteratio
         once=long.once,
         extra_ns=long.extra_ns,
         extra_partition_ns=dict(long.extra),
+        more_work=dict(long.more_work),
         regular_ms=round(float(np.diff(account.edges)[rest].mean()) / 1e6, 6),
     )
 
@@ -163,7 +168,7 @@ def _iterations(account: DeviceTimeline, zero: int) -> list[Iteration]:
                 end_ns=None if w is None else int(account.edges[w + 1]) - zero,
                 coverage=round(int(process.recorded[k]) / asked, 4) if asked else None,
                 used=account.reasons[k] is None and w is not None,
-                skip_reason=account.reasons[k] or (None if w is not None else "no GPU work"),
+                skip_reason=account.reasons[k] or (None if w is not None else SKIPPED_AS_EMPTY),
                 collectives=int(account.collectives[k]),
                 launches=int(process.launches[k]),
                 partition_ns=None if w is None else _row(account, account.exclusive, w),
@@ -210,14 +215,16 @@ def _known(number: int) -> int | None:
     return None if number == UNKNOWN else int(number)
 
 
-def _replay(account: DeviceTimeline, trace: Trace, zero: int) -> Replay | UnsetType:
+def build_replay(account: DeviceTimeline, trace: Trace) -> Replay | UnsetType:
     """The last used iterations of a device; UNSET where there are too few, or no launches."""
     schedule = replay.schedule(account, trace.names)
     if schedule is None:
         return UNSET
-    table = schedule.columns.with_columns(pl.col("start_ns", "end_ns") - zero)
+    table = schedule.columns.with_columns(pl.col("start_ns", "end_ns") - origin(trace))
     names, name = np.unique(table["name"].to_numpy(), return_inverse=True)
     columns: dict[str, Any] = {column: table[column].to_list() for column in (*COLUMNS, *_LATER)}
+    if table["pause_ns"].sum():
+        columns["pause_ns"] = table["pause_ns"].to_list()
     return Replay(
         iterations=columns["iteration"][-1] + 1,
         latency_ns=schedule.latency_ns,

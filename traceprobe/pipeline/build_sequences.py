@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from traceprobe.model.events import MODULE, UNKNOWN
+from traceprobe.model.codes import MODULE, UNKNOWN
 from traceprobe.model.taxonomy import COMPUTE_PHASES, Level
 from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
 from traceprobe.records.launches import MOST_SEQUENCES, KernelSequence

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traceprobe.model.events import MODULE, Int64s
+from traceprobe.model.codes import MODULE, Int64s
 from traceprobe.model.taxonomy import LEVELS, PARTITION, Level
 from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
 from traceprobe.records.packed import Table

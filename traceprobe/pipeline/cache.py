@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe import ingest
 from traceprobe.ingest.detect_format import detect_format, printable
-from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
+from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits
 from traceprobe.ingest.read_trace import read_trace
+from traceprobe.ingest.trace_size import check_trace_size
 from traceprobe.model import events as model
 from traceprobe.model import operands, sidecar
 from traceprobe.model.events import (
@@ -41,10 +42,10 @@ from traceprobe.model.events import (
     STREAM_EVENTS,
     Device,
     Origin,
-    Quality,
     Trace,
 )
 from traceprobe.model.operands import Operands
+from traceprobe.model.quality import Quality
 from traceprobe.system import reading, seal
 from traceprobe.system.atomic_write import write_whole
 
@@ -73,8 +74,7 @@ LEAST_ENTRY, MOST_RATIO = 256 << 20, 16
 """Bytes that any entry may have, and how many times those of its trace: it is read into memory."""
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """What the cache did for one file.
 
     Args:
@@ -102,18 +102,26 @@ class _Facts(msgspec.Struct):
 
 
 def load(
-    path: Path, folder: Path, progress: Progress | None = None, limits: Limits = DEFAULT_LIMITS
+    path: Path,
+    folder: Path,
+    progress: Progress | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    jobs: int = 1,
 ) -> tuple[Trace, Use]:
     """As `traceprobe.ingest.read_trace.read_trace`, from the folder's entry or into a new one.
 
     A folder that cannot be written, or an entry that is none, never costs the trace.
+
+    Args:
+        folder: of the entries. jobs: how much of a large file may be read at once.
     """
     detect_format(path)
     digest = reading.sha256(path)
     try:
         entry = folder / f"{digest}-{form()}-{seal.owner()}.zip"
     except seal.NoSecret as error:
-        return read_trace(path, progress, limits), Use(f"not kept in the cache: {error}", True)
+        unkept = Use(f"not kept in the cache: {error}", True)
+        return read_trace(path, progress, limits, jobs), unkept
     most = max(LEAST_ENTRY, MOST_RATIO * path.stat().st_size)
     damage = ""
     try:
@@ -131,7 +139,7 @@ def load(
         check_trace_size(trace, limits)
         named = replace(trace, origin=replace(trace.origin, name=printable(path.name)))
         return named, Use(f"columns from the cache, {_megabytes(content)}")
-    trace = read_trace(path, progress, limits)
+    trace = read_trace(path, progress, limits, jobs)
     try:
         content = _write(trace, entry, most)
     except OSError as error:

@@ -20,6 +20,7 @@ from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.verdict.calibration_doubt import calibration_doubt
+from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import FIXED
 
 _OWN_MARKS = frozenset({OF_PROFILER, OURS})
@@ -74,11 +75,19 @@ def regular_ms(
 ) -> float | None:
     """The unprofiled step without long iterations.
 
+    It is the whole one where the loader needs longer for its batches than a regular iteration is:
+    then all of them wait for it in the long run, some longer than others.
+
     From the steps of the calibration that are not long, where the recording lists them; else a
     profiler makes regular and long ones longer in the same proportion.
     """
     with_long, without_long = mean_step_ms(records), mean_step_ms(regular)
     if unprofiled_ms is None or with_long is None or without_long is None:
+        return unprofiled_ms
+    waited_ns = recorded_wait_ns(parts)
+    # Where the loop was timed and did not wait, its long iterations are none of the loader's.
+    waits = waited_ns is None or waited_ns / 1e6 >= FIXED.reported_idle * unprofiled_ms
+    if waits and made_before(load_ms(parts), without_long, unprofiled_ms) is not None:
         return unprofiled_ms
     known = []
     for sidecar in sidecars(parts):
@@ -176,12 +185,16 @@ def slowest_loader(parts: Sequence[TracePart]) -> Loader | None:
         for part in parts
         if part.sidecar is not None and (loader := loaders.read(part.sidecar.loader)) is not None
     ]
-    return max(found, key=_load, default=None)
+    return max(found, key=lambda loader: loader.worker_ms, default=None)
 
 
-def _load(loader: Loader) -> float:
-    """Time that each of its workers needs for the batches of an iteration, ms."""
-    return loader.batch_ms * loader.batches_per_step / max(loader.workers, 1)
+def load_ms(parts: Sequence[TracePart]) -> float | None:
+    """Time in which the workers of the slowest loader make the batches of an iteration.
+
+    None where none is known, or batches are made within the iteration.
+    """
+    loader = slowest_loader(parts)
+    return None if loader is None else loader.load_ms
 
 
 def recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:

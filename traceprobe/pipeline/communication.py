@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from traceprobe.model.events import Operation
+from traceprobe.model.codes import Operation
 from traceprobe.records import summary
 from traceprobe.records.summary import Operation as OperationName
 from traceprobe.timeline.collectives import CollectiveGroup, bus_factor

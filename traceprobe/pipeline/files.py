@@ -10,6 +10,7 @@ from traceprobe.pipeline import parallel
 from traceprobe.pipeline.merge import merge
 from traceprobe.pipeline.trace_part import Lost, TracePart, read_in_turn
 from traceprobe.records.report import Report
+from traceprobe.system.cores import cores
 
 
 def analyze_files(paths: Sequence[Path], options: Options) -> Report:
@@ -23,7 +24,7 @@ def analyze_files(paths: Sequence[Path], options: Options) -> Report:
 
 
 def _parts(paths: Sequence[Path], options: Options) -> list[TracePart | Lost]:
-    jobs = min(parallel.cores(), len(paths))
-    if jobs > 1:
+    jobs = cores()
+    if min(jobs, len(paths)) > 1:
         return parallel.read_all(paths, options, None, jobs, lambda position, fraction: None)
-    return read_in_turn(paths, options)
+    return read_in_turn(paths, options, jobs=jobs)

@@ -11,15 +11,19 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET
 
-from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
+from traceprobe.model.codes import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
+from traceprobe.pipeline.host_stalls import host_stalls
 from traceprobe.records.summary import HostActivity, SetUpCalls
-from traceprobe.timeline.cold_start import compilation, find_set_up
+from traceprobe.timeline.cold_start import SetUp, find_set_up
+from traceprobe.timeline.compiled_code import compilations
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import per_window, union
 
 MAX_CALLS = 5
 """Names of calls that are listed."""
+CLOSE_NS = 50_000
+"""A call so soon after the launch of a copy waits for it; in PyTorch's `copy_` some µs pass."""
 _IN_PROCESS = "_SingleProcessDataLoaderIter"
 """In the range that PyTorch writes around each batch of a loader without workers."""
 _API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,60}")
@@ -46,7 +50,7 @@ def host_activity(
         (pl.col("t0") - pl.col("launch_t1")).filter(is_kernel & launched).median().alias("delay"),
     ).row(0)
     process = account.process
-    calls = process.calls.select("t0", "call", "name", "blocking")
+    calls = process.calls.select("thread", "t0", "call", "name", "blocking")
     if process.marker is not None and len(account.index):
         at = process.marker.iteration_at(calls["t0"].to_numpy())
         calls = calls.filter(np.isin(at, account.index[chosen]))
@@ -59,15 +63,32 @@ def host_activity(
         syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
         idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
         sync_cost_ns=int(account.sync_cost[chosen].sum()),
+        pause_ns=int(account.pauses[chosen].sum()),
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
+        awaited_copies=_awaited_copies(calls, process.ops, steps) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
         phase_launch_ns=_phase_launches(inside) or UNSET,
         loader_in_process=any(
             _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
         ),
-        **({} if on_cpu else _set_up(account, chosen, names) | _head(account)),
+        **({} if on_cpu else _of_gpu(account, chosen, inside, names)),
     )
+
+
+def _of_gpu(
+    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
+) -> dict[str, Any]:
+    """What only the host of a GPU does."""
+    process = account.process
+    stages = compilations(process, names)
+    compiling = union(stages["t0"].to_numpy(), stages["t1"].to_numpy())
+    found = find_set_up(process.calls, process.ops, compiling, account.gaps, account.edges, chosen)
+    return {
+        **_set_up(account, chosen, found, names),
+        **_head(account),
+        **host_stalls(account, chosen, inside, compiling, found.calls, names),
+    }
 
 
 def _head(account: DeviceTimeline) -> dict[str, int]:
@@ -84,11 +105,10 @@ def _head(account: DeviceTimeline) -> dict[str, int]:
     return {"head_idle_ns": max(0, int(head[1] - head[0] - per_window(busy, head)[0]))}
 
 
-def _set_up(account: DeviceTimeline, chosen: Int64s, names: Sequence[str]) -> dict[str, Any]:
+def _set_up(
+    account: DeviceTimeline, chosen: Int64s, found: SetUp, names: Sequence[str]
+) -> dict[str, Any]:
     """What kept the device waiting as it was set up, in the chosen windows."""
-    process = account.process
-    compiling = compilation(process.ranges, names)
-    found = find_set_up(process.calls, process.ops, compiling, account.gaps, account.edges, chosen)
     idle = per_window(found.idle, account.edges)
     at = np.searchsorted(account.edges, found.calls["t1"].to_numpy(), "right") - 1
     calls: dict[str, list[int]] = {}
@@ -120,26 +140,50 @@ def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str
     return {name: round(count / steps, 3) for name, count in ordered[:MAX_CALLS]}
 
 
+def _awaited_copies(calls: pl.DataFrame, ops: pl.DataFrame, steps: int) -> dict[str, float]:
+    """Blocking calls per step that are, or come right after, the launch of a copy, by its way."""
+    launches = (
+        ops.lazy()
+        .filter(pl.col("thread") != UNKNOWN)
+        .select("thread", "kind", "pageable", pl.col("launch_t0").alias("t0"), "launch_t1")
+        .sort("t0")
+    )
+    close = (
+        calls.lazy()
+        .filter("blocking")
+        .sort("t0")
+        .join_asof(launches, on="t0", by="thread", strategy="backward", check_sortedness=False)
+        .filter(pl.col("t0") - pl.col("launch_t1") <= CLOSE_NS)
+        .collect()
+    )
+    to_device = close.filter(pl.col("kind") == int(Kind.H2D))["pageable"]
+    counts = {
+        "d2h": int((close["kind"] == int(Kind.D2H)).sum()),
+        "h2d_pageable": int(to_device.sum()),
+        "h2d_pinned": int((~to_device).sum()),
+    }
+    return {way: round(count / steps, 3) for way, count in counts.items() if count}
+
+
 def _phase_launches(inside: pl.DataFrame) -> dict[str, int]:
     """Host time between the launches of kernels of the same phase that follow each other, ns."""
-    is_kernel, launched = pl.col("kind") == int(Kind.KERNEL), pl.col("thread") != UNKNOWN
-    ordered = inside.select("kind", "thread", "launch_t1", "phase").filter(is_kernel & launched)
-    ordered = ordered.sort("thread", "launch_t1", maintain_order=True)
-    same = (pl.col("thread") == pl.col("thread").shift(1)) & (
-        pl.col("phase") == pl.col("phase").shift(1)
+    kind, thread, launched, phase = (
+        inside[c].to_numpy() for c in ("kind", "thread", "launch_t1", "phase")
     )
-    apart = ordered.select("phase", apart=pl.col("launch_t1").diff()).filter(
-        ordered.select(same).to_series()
-    )
-    spent = dict(apart.group_by("phase").agg(pl.col("apart").sum()).rows())
-    return {phase.name.lower(): int(spent[int(phase)]) for phase in Phase if int(phase) in spent}
+    rows = np.flatnonzero((kind == int(Kind.KERNEL)) & (thread != UNKNOWN))
+    rows = rows[np.lexsort((launched[rows], thread[rows]))]
+    before, after = rows[:-1], rows[1:]
+    same = (thread[before] == thread[after]) & (phase[before] == phase[after])
+    before, after = before[same], after[same]
+    apart = launched[after] - launched[before]
+    return {
+        each.name.lower(): int(apart[phase[after] == each].sum())
+        for each in Phase
+        if (phase[after] == each).any()
+    }
 
 
 def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:
-    kernels = inside.filter(pl.col("kind") == int(Kind.KERNEL))
-    counts = dict(kernels.group_by("phase").len().rows())
-    return {
-        phase.name.lower(): round(counts[int(phase)] / steps, 3)
-        for phase in Phase
-        if int(phase) in counts
-    }
+    kernels = inside["phase"].to_numpy()[inside["kind"].to_numpy() == int(Kind.KERNEL)]
+    counts = {phase: int((kernels == phase).sum()) for phase in Phase}
+    return {phase.name.lower(): round(count / steps, 3) for phase, count in counts.items() if count}

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import polars as pl
 
 from traceprobe.formatting import counted
-from traceprobe.model.events import UNKNOWN, Kind, Source, StreamEvent, Trace
+from traceprobe.model.codes import UNKNOWN, Kind, Source, StreamEvent
+from traceprobe.model.events import Trace, rows_of
 from traceprobe.timeline import phases
 from traceprobe.timeline.iteration_groups import find_iterations
 from traceprobe.timeline.step_markers import name_template
@@ -36,13 +37,16 @@ def describe(trace: Trace) -> Iterator[Line]:
     counts = {
         Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()
     }
-    yield (
-        "gpu ops",
-        f"{len(trace.gpu_ops):,}: " + ", ".join(f"{n:,} {k}" for k, n in counts.items()),
-    )
-    linked = int(trace.gpu_ops["linked"].sum())
-    yield "linked", f"{linked:,} of {len(trace.gpu_ops):,} GPU ops have their launch in the file"
-    yield "host calls", f"{len(trace.host_calls):,}, ranges {len(trace.host_ranges):,}"
+    if _on_cpu(trace):
+        yield "operators", f"{len(trace.gpu_ops):,}, ranges {len(trace.host_ranges):,}"
+    else:
+        yield (
+            "gpu ops",
+            f"{len(trace.gpu_ops):,}: " + ", ".join(f"{n:,} {k}" for k, n in counts.items()),
+        )
+        linked, ops = int(trace.gpu_ops["linked"].sum()), len(trace.gpu_ops)
+        yield "linked", f"{linked:,} of {ops:,} GPU ops have their launch in the file"
+        yield "host calls", f"{len(trace.host_calls):,}, ranges {len(trace.host_ranges):,}"
     if len(trace.stream_events):
         yield "order", _order(trace.stream_events)
     if trace.profiled:
@@ -56,6 +60,11 @@ def describe(trace: Trace) -> Iterator[Line]:
         yield "warning", f"{code}: {message}"
     for missing in _missing(trace):
         yield "missing", missing
+
+
+def _on_cpu(trace: Trace) -> bool:
+    """Whether its operators stand for the work of a device: then nothing is launched."""
+    return all(device.kind == "cpu" for device in trace.devices)
 
 
 def _order(events: pl.DataFrame) -> str:
@@ -94,7 +103,8 @@ def _markers(trace: Trace) -> Iterator[Line]:
         ranges, ops, calls = (
             f.filter(mine) for f in (trace.host_ranges, trace.gpu_ops, trace.host_calls)
         )
-        found = find_iterations(ranges, ops, calls, trace.names, None)
+        operators = rows_of(trace.host_operators, "pid", pid)
+        found = find_iterations(ranges, operators, ops, calls, trace.names, None)
         if found is None:
             yield "steps", f"process {pid}: no step marker"
         else:
@@ -103,7 +113,7 @@ def _markers(trace: Trace) -> Iterator[Line]:
 
 
 def _missing(trace: Trace) -> Iterator[str]:
-    if not len(trace.host_calls):
+    if not len(trace.host_calls) and not _on_cpu(trace):
         yield "host calls: idle time cannot be explained; record the CPU too"
     marks = phases.phase_ranges(trace.host_ranges, trace.names, phases.compile_phase_names({}))
     for phase in ("data", "forward", "optimizer"):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 from traceprobe.records.packed import Table
 from traceprobe.records.picture import Picture, Window
 from traceprobe.timeline.collective_matching import MatchedCollectives
@@ -22,8 +22,7 @@ MOST_HOST_ROWS = 240_000
 """The same of rows of the host."""
 
 
-@dataclass(frozen=True)
-class RankPicture:
+class RankPicture(msgspec.Struct, frozen=True):
     """The picture of one rank as its trace alone gives it, and what places it among the others.
 
     Args:

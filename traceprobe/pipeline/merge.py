@@ -144,12 +144,14 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         doubts |= {"calibration-clock": f"{doubt[0].upper()}{doubt[1:]}."}
     quality = _quality(kept, lost, records, unprofiled, doubts, recording)
 
+    wait_ns = calibration.recorded_wait_ns(kept) if unprofiled == noted else None
+
     def judged(ranks: Sequence[Rank], quality: Quality) -> Verdict:
         effect = quality.observer_effect
         step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
-        wait_ns = calibration.recorded_wait_ns(kept) if unprofiled == noted else None
+        load_ms = calibration.load_ms(kept)
         marks, limits = profiled, options.thresholds
-        return judge(ranks, together, quality, marks, step_ns, limits, wait_ns, doubt)
+        return judge(ranks, together, quality, marks, step_ns, limits, wait_ns, doubt, load_ms)
 
     every = records
     verdict = usual = judged(records, quality)
@@ -162,7 +164,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
             verdict = usual = with_outlier(usual, verdict, long)
             quality, records = regular_quality, regular
         elif usual.bound != verdict.bound:
-            verdict = with_recurring(verdict, usual, long)
+            among = max(record.summary.iterations_used for record in records)
+            verdict = with_recurring(verdict, usual, long, among)
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     held = _memory(kept)
@@ -183,6 +186,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         whole=every,
         loader=loader,
         blocks=calibration.blocks(kept, regular),
+        timed_wait_ms=None if wait_ns is None else wait_ns / 1e6,
     )
     answers = examine(evidence)
     whole = records

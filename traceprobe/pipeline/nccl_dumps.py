@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from traceprobe.errors import DamagedInput
@@ -14,7 +14,7 @@ from traceprobe.ingest.nccl.flight_recorder import read_flight_record
 from traceprobe.ingest.nccl.inspected_calls import communicators_of_log, inspected_calls
 from traceprobe.ingest.nccl.inspector_log import is_log, read_log
 from traceprobe.ingest.nccl.noted_calls import noted_calls
-from traceprobe.model.events import UNKNOWN, Bools, Int64s
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s
 from traceprobe.pipeline.nccl_kernels import KernelsOfProcess, kernels_of
 from traceprobe.records.nccl import Source
 from traceprobe.timeline.record_alignment import Fits
@@ -27,8 +27,7 @@ _REDUCED_TYPES = ("float", "half", "bfloat16", "double")
 """PyTorch's names of `reduced_types.REDUCED_TYPES`."""
 
 
-@dataclass(frozen=True)
-class Dump:
+class Dump(msgspec.Struct, frozen=True):
     """Calls of a dump, or of a log, in the order of their times.
 
     Args:

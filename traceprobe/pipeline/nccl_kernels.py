@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from traceprobe.ingest.collective_metadata import OF_MESSAGES
 from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.joins import per_name
-from traceprobe.model.events import UNKNOWN, Int64s, Kind, Operation, Trace
+from traceprobe.model.codes import UNKNOWN, Int64s, Kind, Operation
+from traceprobe.model.events import Trace
 from traceprobe.pipeline.reduced_types import reduced_type
 
 _NCCL = re.compile(r"(?i)nccl|rccl")
@@ -26,8 +27,7 @@ _UTC = 10**17
 """Times beyond this many ns count from 1970, and not from the start of a capture."""
 
 
-@dataclass(frozen=True)
-class KernelsOfProcess:
+class KernelsOfProcess(msgspec.Struct, frozen=True):
     """Kernels of NCCL of a process, in the order of their launches.
 
     Args:

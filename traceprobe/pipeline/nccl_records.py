@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe.ingest.trace_folder import named_rank
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Operation, Trace
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Operation
+from traceprobe.model.events import Trace
 from traceprobe.pipeline.nccl_dumps import Dump, Files, same_work
 from traceprobe.pipeline.nccl_kernels import KernelsOfProcess, kernels_of_processes
 from traceprobe.records.nccl import NcclRecords, Source
@@ -44,8 +46,7 @@ class _Unjoined(Exception):
     """A dump and a process are not joined; the text says why and what would help."""
 
 
-@dataclass(frozen=True)
-class _Join:
+class _Join(msgspec.Struct, frozen=True):
     """Call of each kernel of a process, UNKNOWN without.
 
     Args:

@@ -8,7 +8,8 @@ that mixes them describes none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from traceprobe.errors import UsageError
 from traceprobe.formatting import ranges
@@ -26,8 +27,7 @@ EPOCH_NS = 10**18
 """Clocks that read more count from 1970, and can be compared between machines."""
 
 
-@dataclass
-class _Run:
+class _Run(msgspec.Struct):
     """Inputs that belong together, and why the others do not."""
 
     parts: list[TracePart]
@@ -35,8 +35,7 @@ class _Run:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True):
     """The inputs of one run.
 
     Args:
@@ -45,7 +44,7 @@ class Inputs:
     """
 
     parts: list[TracePart]
-    warnings: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def of_one_run(parts: Sequence[TracePart]) -> Inputs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,11 +17,6 @@ from traceprobe.system.child import (
     children,
     wait_for_answers,
 )
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def read_all(

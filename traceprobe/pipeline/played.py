@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
@@ -13,7 +13,8 @@ from traceprobe.records.ablation import Ablation, VariantName
 from traceprobe.records.causal import Causal
 from traceprobe.records.critical_path import CriticalPath
 from traceprobe.records.headroom import Floor
-from traceprobe.records.report import Finding, Message, Report
+from traceprobe.records.prediction import JointPrediction
+from traceprobe.records.report import Finding, Message, Quality, Report
 from traceprobe.render.ranking import ATTENTION, first_fixes
 from traceprobe.replay.forecast import forecast, within_reach_ms
 from traceprobe.replay.path_record import path_record
@@ -42,35 +43,43 @@ def with_predictions(
         floors: what no step is shorter than.
     """
     run = _playable(report)
-    if run is not None:
-        report = replace(report, critical_path=path_record(run))
+    path = UNSET if run is None else path_record(run)
     usual = run if regular is report else _playable(regular)
+    joint: JointPrediction | UnsetType = UNSET
     gained = 0.0
     if usual is not None:
-        report = forecast(report, usual, changes, first_fixes)
+        report, joint = forecast(report, usual, changes, first_fixes)
         asking = [f for f in report.findings if f.status in ATTENTION]
         kept = [f for f in asking if f.id not in OTHER_PRECISION]
         gained = within_reach_ms(usual, kept, changes)
-    report = replace(report, findings=[_measured(f, report.ablation) for f in report.findings])
-    return _with_headroom(_with_second_opinion(report), gained, floors)
+    now = report.step_ms
+    found = None if now is None else headroom(now, now - gained, floors)
+    return replace(
+        report,
+        critical_path=path,
+        joint=joint,
+        findings=[_measured(f, report.ablation) for f in report.findings],
+        quality=_with_second_opinion(report, path),
+        headroom=UNSET if found is None else found,
+    )
 
 
-def _with_second_opinion(report: Report) -> Report:
+def _with_second_opinion(report: Report, path: CriticalPath | UnsetType) -> Quality:
     """Warns where delays that were put into the program contradict what its trace says."""
     if not isinstance(report.causal, Causal):
-        return report
+        return report.quality
     compared = second_opinion.compare(report.verdict, report.causal)
     found = [f"by probes {compared.words}"] if compared.state == "disagree" else []
-    if isinstance(report.critical_path, CriticalPath):
-        found += second_opinion.contradictions(report.critical_path, report.causal)
+    if isinstance(path, CriticalPath):
+        found += second_opinion.contradictions(path, report.causal)
     if not found:
-        return report
+        return report.quality
     told = Message(
         code="probes-disagree",
         message=f"Delays in the running program contradict the trace: {'; '.join(found)}.",
     )
     warnings = sorted([*report.quality.warnings, told], key=lambda warning: warning.code)
-    return replace(report, quality=replace(report.quality, warnings=warnings))
+    return replace(report.quality, warnings=warnings)
 
 
 def _measured(finding: Finding, ablation: Ablation | None) -> Finding:
@@ -87,12 +96,6 @@ def _measured(finding: Finding, ablation: Ablation | None) -> Finding:
         finding,
         evidence=[*finding.evidence, f"an ablation measured {less} a step less without it"],
     )
-
-
-def _with_headroom(report: Report, gained_ms: float, floors: Sequence[Floor]) -> Report:
-    now = report.step_ms
-    found = None if now is None else headroom(now, now - gained_ms, floors)
-    return replace(report, headroom=UNSET if found is None else found)
 
 
 def _playable(report: Report) -> Playable | None:

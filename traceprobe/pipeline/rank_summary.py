@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from traceprobe.model.events import Call, Int64s, Kind, Trace
+from traceprobe.model.codes import Call, Int64s, Kind
+from traceprobe.model.events import Trace
 from traceprobe.model.kernel_classes import on_matrix_units
 from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
@@ -23,8 +24,10 @@ from traceprobe.records.summary import (
     Nanoseconds,
     StepTimes,
     Summary,
+    UnfusedAttention,
 )
 from traceprobe.timeline import collectives, kernel_time, partition
+from traceprobe.timeline.attention import unfused_attention
 from traceprobe.timeline.beside_communication import beside_ns
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals
@@ -38,7 +41,7 @@ MAX_KERNEL = 600
 MAX_COLLECTIVES = 20
 _SUMMARISED = (
     *("name", "kind", "phase", "t0", "t1", "launch_t0", "launch_t1", "thread"),
-    *("bytes", "pageable", "linked", "graph", "correlation"),
+    *("stream", "bytes", "pageable", "linked", "graph", "correlation"),
 )
 """Columns of the ops that the summary is made of."""
 
@@ -85,6 +88,7 @@ def rank_summary(
         kernel_ns=None
         if on_cpu
         else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
+        attention=UNSET if on_cpu else _attention(inside, trace.names),
         top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
         launches=UNSET if on_cpu else launches(account, chosen, inside),
@@ -117,13 +121,10 @@ def _inside(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
 
 
 def _attributed(ops: pl.DataFrame) -> float | None:
-    length = pl.col("t1") - pl.col("t0")
-    is_kernel = pl.col("kind") == int(Kind.KERNEL)
-    known = pl.col("phase") != int(Phase.UNATTRIBUTED)
-    sums = ops.select(
-        total=length.filter(is_kernel).sum(), known=length.filter(is_kernel & known).sum()
-    )
-    total, attributed = sums.row(0)
+    kind, phase, t0, t1 = (ops[c].to_numpy() for c in ("kind", "phase", "t0", "t1"))
+    length = np.where(kind == int(Kind.KERNEL), t1 - t0, 0)
+    total = int(length.sum())
+    attributed = int(length[phase != int(Phase.UNATTRIBUTED)].sum())
     return round(attributed / total, 6) if total else None
 
 
@@ -156,7 +157,9 @@ def _host_to_device(
         return None
     total = int(account.busy["h2d"][chosen].sum())
     overlapped = int(account.overlap["h2d"][chosen].sum())
-    copies = inside.filter((pl.col("kind") == int(Kind.H2D)) & (pl.col("bytes") > 0))
+    copies = inside.select("kind", "bytes", "pageable", "t0", "t1").filter(
+        (pl.col("kind") == int(Kind.H2D)) & (pl.col("bytes") > 0)
+    )
     size = int(copies["bytes"].sum())
     busy = int((copies["t1"] - copies["t0"]).sum())
     return HostToDevice(
@@ -168,6 +171,13 @@ def _host_to_device(
         gbps=round(size / busy, 3) if busy else None,
         pageable_bytes=int(copies.filter(pl.col("pageable"))["bytes"].sum()),
     )
+
+
+def _attention(inside: pl.DataFrame, names: Sequence[str]) -> UnfusedAttention | UnsetType:
+    found = unfused_attention(inside, names)
+    if not found.count:
+        return UNSET
+    return UnfusedAttention(count=found.count, class_ns=found.ns, fused_ns=found.fused_ns)
 
 
 def _coverage(account: DeviceTimeline) -> float | None:

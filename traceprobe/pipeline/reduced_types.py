@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.joins import per_name
-from traceprobe.model.events import UNKNOWN, Kind
+from traceprobe.model.codes import UNKNOWN, Kind
 from traceprobe.timeline.collectives import KEY, CollectiveGroup
 
-_REDUCED = re.compile(
-    r"(?:reduce_?scatter|reduce)\w*?_(?:(f32|float)|(f16|half)|(\w*bf(?:loat)?16)|(f64|double))(?:_|$)",
-    re.IGNORECASE,
+_REDUCED = (
+    r"(?i)(?:reduce_?scatter|reduce)\w*?_"
+    r"(?:(f32|float)|(f16|half)|(\w*bf(?:loat)?16)|(f64|double))(?:_|$)"
 )
 _LONGEST = 256
 """Of NCCL's names, which say the type early; to search a name of any length takes too long."""
@@ -26,7 +26,7 @@ REDUCED_TYPES = ("float32", "float16", "bfloat16", "float64")
 
 def reduced_type(name: str) -> int:
     """Index into `REDUCED_TYPES` by the name of a kernel; UNKNOWN where it tells none of them."""
-    found = _REDUCED.search(own_name(name)[:_LONGEST])
+    found = re.search(_REDUCED, own_name(name)[:_LONGEST])
     return UNKNOWN if found is None or found.lastindex is None else found.lastindex - 1
 
 

@@ -8,41 +8,43 @@ so that each is made where there is a core and the memory for one trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 import polars as pl
-from msgspec import UNSET
-from msgspec.structs import replace as replaced
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import Call, Device, Quality, Trace
+from traceprobe.model.codes import Call
+from traceprobe.model.events import Device, Trace
+from traceprobe.model.quality import Quality
 from traceprobe.model.sidecar import KernelOwners, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_kernel_counters import kernel_counters
 from traceprobe.pipeline.build_operator_calls import build_operator_calls
 from traceprobe.pipeline.build_picture import picture
-from traceprobe.pipeline.build_rank import origin, rank_record
+from traceprobe.pipeline.build_rank import build_replay, origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
-from traceprobe.pipeline.nccl_records import with_nccl_records
 from traceprobe.pipeline.reduced_types import with_reduced_types
 from traceprobe.records.nccl import NcclRecords
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
+from traceprobe.records.replay import Replay
 from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
-from traceprobe.timeline.attribution import Attribution, attribution
+from traceprobe.timeline.attribution import Attribution, attribution, find_owners
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
 from traceprobe.timeline.long_iterations import LongIterations, long_iterations, without
 from traceprobe.timeline.operator_time import OperatorTime, operator_time
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
+from traceprobe.timeline.replay import consecutive
 
 if TYPE_CHECKING:
     from traceprobe.ingest.read_trace import Progress
@@ -52,8 +54,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class DevicePart:
+class DevicePart(msgspec.Struct, frozen=True):
     """One device of one process.
 
     Args:
@@ -73,8 +74,7 @@ class DevicePart:
     operators: OperatorTime | None = None
 
 
-@dataclass(frozen=True)
-class TracePart:
+class TracePart(msgspec.Struct, frozen=True):
     """One input.
 
     Args:
@@ -101,8 +101,7 @@ class TracePart:
     nccl_records: Sequence[NcclRecords] = ()
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """An input that could not be read. `name` is its base name, `reason` a sentence.
 
     Args:
@@ -115,23 +114,32 @@ class Lost:
 
 
 def read_part(
-    path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
+    path: Path,
+    options: Options,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    jobs: int = 1,
 ) -> TracePart:
     """The part of one file. Errors are those of `traceprobe.load` and `traceprobe.analyze`.
 
     Args:
         folder: of the cache, if there is one.
+        jobs: how much of the file may be read at once.
     """
     if folder is None:
-        return part_of(read_trace(path, progress, options.limits), options)
+        return part_of(read_trace(path, progress, options.limits, jobs), options)
     from traceprobe.pipeline.cache import load as cached
 
-    trace, use = cached(path, folder, progress, options.limits)
+    trace, use = cached(path, folder, progress, options.limits, jobs)
     return replace(part_of(trace, options), kept=use)
 
 
 def read_or_lose(
-    path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
+    path: Path,
+    options: Options,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    jobs: int = 1,
 ) -> TracePart | Lost:
     """The part of one file of several: damage costs this file, not the run.
 
@@ -142,7 +150,7 @@ def read_or_lose(
         UnsupportedInput: the file is no trace at all, so it was given by mistake.
         UsageError: an option makes no sense.
     """
-    return or_lost(path, lambda: read_part(path, options, folder, progress))
+    return or_lost(path, lambda: read_part(path, options, folder, progress, jobs))
 
 
 def or_lost(path: Path, read: Callable[[], Result]) -> Result | Lost:
@@ -171,19 +179,21 @@ def read_in_turn(
     options: Options,
     folder: Path | None = None,
     progress: Callable[[int], Progress | None] = lambda position: None,
+    jobs: int = 1,
 ) -> list[TracePart | Lost]:
     """The parts of files; what a trace held is dropped before the next one is read.
 
     Args:
         folder: of the cache, if there is one.
         progress: the callback for the file at a position.
+        jobs: how much of a file may be read at once.
 
     Raises:
         TraceprobeError: the only file cannot be read; of several, see `read_or_lose`.
         OSError: the only file cannot be opened.
     """
     read = read_part if len(paths) == 1 else read_or_lose
-    return [read(path, options, folder, progress(n)) for n, path in enumerate(paths)]
+    return [read(path, options, folder, progress(n), jobs) for n, path in enumerate(paths)]
 
 
 def part_of(trace: Trace, options: Options) -> TracePart:
@@ -197,6 +207,8 @@ def part_of(trace: Trace, options: Options) -> TracePart:
     """
     if not options.nccl_records:
         return part_with(trace, accounts(trace, options))
+    from traceprobe.pipeline.nccl_records import with_nccl_records
+
     trace, records = with_nccl_records(trace, options.nccl_records)
     return replace(part_with(trace, accounts(trace, options)), nccl_records=records)
 
@@ -275,33 +287,39 @@ def accounts(trace: Trace, options: Options) -> Iterator[tuple[Device, DeviceTim
 
 
 def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart:
-    def part(chosen: DeviceTimeline, long: LongIterations | None) -> DevicePart:
+    def part(
+        chosen: DeviceTimeline, long: LongIterations | None, played: Replay | UnsetType
+    ) -> DevicePart:
         groups = with_reduced_types(collectives.collective_groups(chosen), chosen.ops, trace.names)
-        record = rank_record(chosen, trace, device, groups, long)
-        owners = attribution(chosen, trace.names, noted)
+        record = rank_record(chosen, trace, device, groups, long, played)
+        owners = attribution(chosen, found)
         _warn_of_unfit(owners, trace)
         if device.kind != "cpu":
-            summary = replaced(record.summary, sequences=build_sequences(chosen, owners))
-            record = replaced(record, summary=summary)
-        record = replaced(record, tree=build_tree(owners, owners.names))
+            summary = replace(record.summary, sequences=build_sequences(chosen, owners))
+            record = replace(record, summary=summary)
+        record = replace(record, tree=build_tree(owners, owners.names))
         return DevicePart(record, rank_collectives(chosen), groups, shown)
 
-    noted = _noted_owners(trace)
+    found = find_owners(account, trace.names, _noted_owners(trace))
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
-    whole = part(account, long)
+    played = UNSET if device.kind == "cpu" else build_replay(account, trace)
+    whole = part(account, long, played)
     called = operator_time(account, trace.names, trace.operands)
     record = whole.record
     if device.kind != "cpu":  # for the report alone: no finding about regular iterations asks
         calls = build_operator_calls(account, trace.names)
-        record = replaced(record, summary=replaced(record.summary, operators=calls))
+        record = replace(record, summary=replace(record.summary, operators=calls))
     counters = kernel_counters(trace)
     if counters is not UNSET:
-        record = replaced(record, summary=replaced(record.summary, kernel_counters=counters))
+        record = replace(record, summary=replace(record.summary, kernel_counters=counters))
     whole = replace(whole, record=record, operators=called)
     if long is None:
         return whole
-    return replace(whole, regular=part(without(account, long), None))
+    regular = without(account, long)
+    if device.kind != "cpu" and not np.array_equal(consecutive(regular), consecutive(account)):
+        played = build_replay(regular, trace)
+    return replace(whole, regular=part(regular, None, played))
 
 
 def _limit(account: DeviceTimeline, steps: tuple[int, int]) -> DeviceTimeline:

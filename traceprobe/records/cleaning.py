@@ -79,4 +79,7 @@ def _is_plain(record: msgspec.Struct) -> bool:
     text = content.decode().replace("\\\\", "/").replace('\\"', "'")
     if "\\" in text or not text.isprintable() or "  " in text:
         return False
-    return not _LONG.search(_PACKED.sub("", text))
+    text = _PACKED.sub("", text)
+    strings = text.split('"')[1::2]
+    # Hardly ever is one of them too long for a key, and only then it matters which of them are.
+    return max(map(len, strings), default=0) <= MAX_KEY or not _LONG.search(text)

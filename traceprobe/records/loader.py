@@ -55,6 +55,16 @@ class Loader(Clean, frozen=True, kw_only=True):
         """Time of one worker for a batch; 0 where none was timed."""
         return self.item_ms * self.items_per_batch + self.collate_ms
 
+    @property
+    def worker_ms(self) -> float:
+        """Time that each worker, or the step thread, needs for the batches of an iteration."""
+        return self.batch_ms * self.batches_per_step / max(self.workers, 1)
+
+    @property
+    def load_ms(self) -> float | None:
+        """Time in which all workers together make the batches of an iteration; None without any."""
+        return self.worker_ms if self.workers else None
+
     def problems(self) -> Iterator[str]:
         """What no recording holds."""
         amounts = (

@@ -107,13 +107,16 @@ class LongIterations(msgspec.Struct, frozen=True, kw_only=True):
 
     indices: list[int]
     every: int | None
-    """Distance between them, where it is always the same."""
+    """Distance between them, where at least three recur at it without an exception."""
     once: bool
     extra_ns: int
     """Beyond as many regular ones, together; `extra_partition_ns` is what that consists of."""
     extra_partition_ns: dict[Word, int]
     regular_ms: float
     """Mean of the others."""
+    more_work: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
+    """Operations that they have more of, together, by class of the partition: of classes of which
+    each of them has more than any other iteration. Missing in older reports."""
 
 
 class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):

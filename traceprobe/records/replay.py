@@ -61,6 +61,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     buckets."""
     packing_host_ns: list[int] = msgspec.field(default_factory=list)
     """Of `host_ns`, what they take."""
+    pause_ns: list[int] = msgspec.field(default_factory=list)
+    """Of `host_ns`, long stretches in the midst of a step in which the host launches nothing;
+    missing where there are none."""
     names: list[Name] = msgspec.field(default_factory=list)
     """What `name` counts."""
     name: list[int] = msgspec.field(default_factory=list)
@@ -99,6 +102,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             self.slowed_ns,
             self.packing_ns,
             self.packing_host_ns,
+            self.pause_ns,
             self.name,
         )
         lengths = {len(column) for column in later}
@@ -108,6 +112,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             yield "the replay has an unknown name"
         elif self.more_rows and not 0 <= min(self.more_rows) <= max(self.more_rows) < count:
             yield "the replay has needs of unknown rows"
+        elif any(not 0 <= p <= h for p, h in zip(self.pause_ns, self.host_ns, strict=False)):
+            yield "the replay has pauses that are no part of the host's time"
         elif min((*self.awaits, *self.needs, *self.more_needs)) < 0:
             yield "the replay has rows that wait for later ones"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
+from traceprobe.formatting import is_function
 from traceprobe.records.texts import Name
 
 
@@ -13,7 +15,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the program, or where the trace has none what encloses it."""
 
     line: Name | None
-    """`train.py(57): train_step`; None where the trace has no frames of the program."""
+    """`train.py(57): train_step`, or `train.py: train_step` where the trace names functions and
+    not their lines; None where it has no frames of the program."""
     within: Name | None
     """Path of the module, else of the range of the program; None outside of any."""
     call: Name | None
@@ -22,6 +25,15 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the finding that belongs to it, of the mean rank."""
     part: float
     """The same as a part of what the finding is about."""
+    before: bool = False
+    """Whether the device idled before the call and until it: what ended a gap did not fill it."""
+
+    @property
+    def kind(self) -> Literal["line", "function"] | None:
+        """What of the program's code is known."""
+        if self.line is None:
+            return None
+        return "function" if is_function(self.line) else "line"
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""

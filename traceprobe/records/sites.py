@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from traceprobe.model.taxonomy import BUSY
 from traceprobe.records.owners import innermost, with_own_counts
 from traceprobe.records.rank import Rank
 from traceprobe.records.site import Site
@@ -15,14 +16,15 @@ MOST = 3
 """Sites of a finding."""
 LEAST = 0.02
 """Part of the time of a finding that a site has at least."""
-_PLACE = ("line", "within")
+_PLACE = ("line", "within", "before")
 
 
 def owners_of(ranks: Sequence[Rank]) -> pl.DataFrame:
     """The owners of the ranks that have them.
 
     Returns:
-        `class`, `line`, `within`, `call`, `kernel`, and `ms` and `count` of the mean rank: a step
+        `class`, `line`, `within`, `before` (idle time that the call ended, and that nothing else
+        is known of), `call`, `kernel`, and `ms` and `count` of the mean rank: a step
         of it, without what the owners below each have.
     """
     trees = [_tree(rank) for rank in ranks if isinstance(rank.tree, Tree)]
@@ -34,15 +36,16 @@ def owners_of(ranks: Sequence[Rank]) -> pl.DataFrame:
 def extra_owners(whole: Sequence[Rank], regular: Sequence[Rank]) -> pl.DataFrame:
     """The same of iterations that some ranks leave out: what is there more of than in theirs.
 
+    Spread over all iterations, as what is saved per step is.
+
     Args:
         whole: the ranks with all their iterations. regular: the same ranks without some.
     """
     parts = []
     for every, usual in zip(whole, regular, strict=True):
-        left_out = every.summary.steps - usual.summary.steps
-        if left_out > 0 and isinstance(every.tree, Tree) and isinstance(usual.tree, Tree):
-            values = pl.col("ms", "count") * (every.summary.steps / left_out)
-            parts += [_tree(every).with_columns(values), _tree(usual).with_columns(-values)]
+        some = every.summary.steps > usual.summary.steps
+        if some and isinstance(every.tree, Tree) and isinstance(usual.tree, Tree):
+            parts += [_tree(every), _tree(usual).with_columns(-pl.col("ms", "count"))]
     if not parts:
         return _tree(None)
     keys = ("class", *_PLACE, "call", "kernel")
@@ -63,7 +66,8 @@ def find_sites(owners: pl.DataFrame, where: pl.Expr | None = None) -> list[Site]
     if whole <= 0:
         return []
     places = (
-        chosen.with_columns(weight=pl.col(weight))
+        chosen.lazy()
+        .with_columns(weight=pl.col(weight))
         .filter(pl.any_horizontal(pl.col("line", "within", "call").is_not_null()))
         # A line says where it is. Without one, that is a module and what runs in it.
         .with_columns(
@@ -71,7 +75,7 @@ def find_sites(owners: pl.DataFrame, where: pl.Expr | None = None) -> list[Site]
             call_of=pl.when(pl.col("line").is_null()).then("call"),
         )
         .sort("weight", descending=True, maintain_order=True)
-        .group_by("line", "within_of", "call_of", maintain_order=True)
+        .group_by("line", "within_of", "call_of", "before", maintain_order=True)
         .agg(
             pl.col("within").first(),
             pl.col("call").drop_nulls().first(),
@@ -81,6 +85,7 @@ def find_sites(owners: pl.DataFrame, where: pl.Expr | None = None) -> list[Site]
         .filter(pl.col("weight") >= LEAST * whole)
         .sort("weight", descending=True, maintain_order=True)
         .head(MOST)
+        .collect()
     )
     return [
         Site(
@@ -89,6 +94,7 @@ def find_sites(owners: pl.DataFrame, where: pl.Expr | None = None) -> list[Site]
             call=row["call"],
             ms_per_step=round(row["ms"], 6),
             part=round(min(row["weight"] / whole, 1.0), 6),
+            before=row["before"],
         )
         for row in places.iter_rows(named=True)
     ]
@@ -97,8 +103,9 @@ def find_sites(owners: pl.DataFrame, where: pl.Expr | None = None) -> list[Site]
 def _tree(rank: Rank | None) -> pl.DataFrame:
     """Nodes that own time or operations themselves; of no rank none."""
     if rank is None or not isinstance(rank.tree, Tree):
-        texts = dict.fromkeys(("class", *_PLACE, "call", "kernel"), pl.String)
-        return pl.DataFrame(schema={**texts, "ms": pl.Float64, "count": pl.Float64})
+        texts = dict.fromkeys(("class", "line", "within", "call", "kernel"), pl.String)
+        numbers = {"before": pl.Boolean, "ms": pl.Float64, "count": pl.Float64}
+        return pl.DataFrame(schema={**texts, **numbers})
     tree = rank.tree.frame(rank.summary.window_ns, rank.summary.steps)
     return with_own_counts(tree).select(
         "class",
@@ -106,6 +113,8 @@ def _tree(rank: Rank | None) -> pl.DataFrame:
         pl.coalesce("module", "range").alias("within"),
         pl.coalesce(innermost(tree, "operator"), "call", "kernel").alias("call"),
         "kernel",
+        # An owner of idle time is a kernel only where it ended a gap.
+        (~pl.col("class").is_in(BUSY) & pl.col("kernel").is_not_null()).alias("before"),
         (pl.col("ns") / rank.summary.steps / 1e6).alias("ms"),
         (pl.col("own_count") / rank.summary.steps).alias("count"),
     )

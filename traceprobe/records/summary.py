@@ -10,6 +10,7 @@ import msgspec
 
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
 from traceprobe.records.gpu_metrics import GpuMetrics
+from traceprobe.records.host_stalls import Compilations, CompiledRegions, DeviceAllocations
 from traceprobe.records.kernel_counters import KernelCounters
 from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
@@ -142,11 +143,17 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     sync_cost_ns: int = 0
     """Idle in and after waiting calls that would be saved without them: never longer in all than
     the calls themselves."""
+    pause_ns: int = 0
+    """Part of idle_host in long stretches of a step in which no thread that launches makes a call
+    or runs an operator."""
     data_wait_inferred_ns: int
     """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
     blocking_calls: dict[Sentence, float] | msgspec.UnsetType = msgspec.UNSET
     """Calls of CUDA that wait for the GPU, per step by name, those with most first; not there
     where there are none."""
+    awaited_copies: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
+    """Of these, those right after the launch of a copy, per step by what they wait for: `d2h`,
+    `h2d_pinned`, `h2d_pageable`; not there where there are none."""
     phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
     """Kernels per step of each phase of computation, without collectives; not there without."""
     set_up: list[SetUpCalls] | msgspec.UnsetType = msgspec.UNSET
@@ -157,13 +164,36 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     head_idle_ns: int | msgspec.UnsetType = msgspec.UNSET
     """Idle time of the device from the beginning of the only used iteration on the host to its
     window, which begins with its first op; not there where several iterations are used."""
-
+    device_allocations: DeviceAllocations | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the driver allocates and frees nothing."""
+    compilations: Compilations | msgspec.UnsetType = msgspec.UNSET
+    """Not there where nothing is compiled, or only as the program gets warm."""
+    compiled_regions: CompiledRegions | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the trace shows no calls of compiled functions."""
     phase_launch_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
     """Host time between the launches of kernels of one phase that follow each other; not there
     without such kernels."""
     loader_in_process: bool = False
     """A `DataLoader` with `num_workers=0` loads on the step thread, as the name of its range says;
     false where no name tells."""
+
+
+class UnfusedAttention(msgspec.Struct, frozen=True, kw_only=True):
+    """Attention that writes its scores to memory, in forward and backward pass; totals."""
+
+    count: int
+    """Softmax kernels between the matrix products of attention."""
+    class_ns: dict[Word, int]
+    """Durations of all kernels from product to product, by class; `memory` is copies between."""
+    fused_ns: int
+    """What fused attention takes with products at the same rate."""
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if min(self.count, self.fused_ns, *self.class_ns.values(), 0) < 0:
+            yield "attention takes less than no time"
+        if not set(self.class_ns) <= {*KERNEL_CLASSES, "memory"}:
+            yield "attention has kernels of an unknown class"
 
 
 class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,6 +240,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     host: HostActivity
     kernel_ns: dict[Word, int] | None = None
     """Durations of the kernels of forward and backward pass by what they are; None on a CPU."""
+    attention: UnfusedAttention | msgspec.UnsetType = msgspec.UNSET
+    """Not there where there is none that is not fused, and in older reports."""
     top_kernels: list[KernelShare]
     collectives: list[CollectiveGroup] = []
     collectives_left_out: int = 0
@@ -259,6 +291,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield "summary: a class of kernels takes less than no time"
         for each in (*self.top_kernels, *(self.operators or ())):
             yield from each.problems()
+        if self.attention is not msgspec.UNSET:
+            yield from self.attention.problems()
         if self.launches is not msgspec.UNSET:
             yield from self.launches.problems(window)
         if self.gpu_metrics is not msgspec.UNSET:

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from traceprobe.records.base import Record, Rendered, compact_json
-from traceprobe.render import html, markdown
+from traceprobe.render import markdown
 from traceprobe.render.document import Document
 
 Output = Literal["html", "markdown"]
@@ -28,6 +28,8 @@ def render(record: Rendered, output: Output) -> str:
     """One self-contained HTML page, readable without scripts, or Markdown that fits a comment."""
     if output == "markdown":
         return markdown.render(document_of(record))
+    from traceprobe.render import html  # the other outputs need no templates
+
     # A record made in Python may hold an int where the schema says float, or keys in another order;
     # one trip through JSON makes it what a reader of the file would have.
     record = msgspec.json.decode(compact_json(record), type=type(record))

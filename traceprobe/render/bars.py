@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from traceprobe.formatting import duration, percent, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
@@ -17,13 +18,14 @@ MAX_COLUMNS = 4
 """With more bars than this, and than words, a bar is a row of the table: it grows downwards."""
 GLYPHS = "█▓▒░·abcdefghijklmnopqrstuvwxyz"
 """For the words of a picture that is text, so that it reads without colour."""
+_SHADES = 5
+"""Of those, how many are no letters."""
 LEAST, MOST = 1e-9, 1e15
 """Numbers that are drawn; nothing that is measured in ms, steps or samples is beyond them."""
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """One piece of a bar. `start` and `width` are percent of the scale; `text` is its number."""
 
     word: str
@@ -118,13 +120,14 @@ def legend(bars: Bars) -> list[tuple[str, str]]:
 def glyphs(bars: Bars) -> dict[str, str]:
     """A glyph for each word of the pieces; the densest are those of the longest.
 
-    Shares have theirs in order, so that two bars can be compared.
+    Shares have theirs in order, so that two bars can be compared; letters go by the legend.
     """
     totals: dict[str, float] = {}
     for _, drawn in stacked(bars):
         for segment in drawn:
             totals[segment.word] = totals.get(segment.word, 0.0) + segment.value
     ordered = list(totals) if bars.relative else sorted(totals, key=lambda word: -totals[word])
+    ordered[_SHADES:] = [word for word in totals if word in ordered[_SHADES:]]
     return {word: GLYPHS[min(n, len(GLYPHS) - 1)] for n, word in enumerate(ordered)}
 
 

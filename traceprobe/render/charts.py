@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,8 +24,7 @@ MAX_TICKS = 7
 """Intervals of an axis that doubles."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A curve: points (x, y), drawn dashed where it is a model or an ideal, not a measurement."""
 
     name: str

@@ -9,8 +9,9 @@ All texts may hold names from traces. The renderers, not the documents, make the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from traceprobe.records.report import Finding
 
@@ -30,8 +31,7 @@ CONTENTS = (
 """What a page contains, where the page of a record does not say otherwise."""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows of text. The first column names the row; `numeric` are those to align right.
 
     Args:
@@ -55,8 +55,7 @@ class Table:
     show: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A part of a bar: a class of the partition or any other word, with its colour.
 
     Args:
@@ -69,8 +68,7 @@ class Piece:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """A row of a bar picture: its pieces add up to its length. `text` stands at its end."""
 
     label: str
@@ -78,8 +76,7 @@ class Bar:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(msgspec.Struct, frozen=True):
     """Stacked bars on one scale, from 0; `unit` is that of the pieces' values.
 
     Args:
@@ -95,8 +92,7 @@ class Bars:
     terse: bool = False
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """A statistical chart in Vega-Lite, and the table that holds its numbers.
 
     Args:
@@ -117,8 +113,7 @@ class Chart:
     description: str = ""
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True):
     """Whole iterations of several ranks, which the page's script draws from the embedded report.
 
     Args:
@@ -138,8 +133,7 @@ class Timeline:
     table: Table
 
 
-@dataclass(frozen=True)
-class Owners:
+class Owners(msgspec.Struct, frozen=True):
     """The trees of owners of several ranks, which the page's script draws from the embedded report.
 
     Args:
@@ -152,8 +146,7 @@ class Owners:
     labels: Mapping[str, tuple[str, str, str]]
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """Findings of a report as cards; what asks for attention comes first.
 
     Args:
@@ -168,8 +161,7 @@ class Findings:
     together: str = ""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """Names and their values, a line each.
 
     Args:
@@ -180,8 +172,7 @@ class Facts:
     spare: bool = False
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """Sentences, one an item; `lead` stands before each, in the colour of `tone`."""
 
     sentences: Sequence[str]
@@ -189,8 +180,7 @@ class Text:
     tone: Tone = "plain"
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(msgspec.Struct, frozen=True):
     """Text that keeps its lines and its spaces; `spare` as of `Facts`."""
 
     text: str
@@ -203,8 +193,7 @@ class Code:
         return ["".join(c for c in line if c.isprintable()) for line in lines]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """A part of the page, or a part of a part. `id` is stable: links lead to it.
 
     Args:
@@ -232,8 +221,7 @@ class Section:
 Block = Table | Bars | Chart | Timeline | Owners | Findings | Facts | Text | Code | Section
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
+class Document(msgspec.Struct, frozen=True, kw_only=True):
     """A whole result.
 
     Args:
@@ -256,7 +244,7 @@ class Document:
     title: str
     headline: str
     version: str
-    json: str = field(repr=False)
+    json: str
     tone: str = "plain"
     points: Sequence[str] = ()
     cautions: Sequence[str] = ()
@@ -268,6 +256,6 @@ class Document:
     anchor: str = "result"
     doubt: str = ""
     result: Sequence[Block] = ()
-    summary: Mapping[Output, Sequence[Sequence[Block]]] = field(default_factory=dict)
+    summary: Mapping[Output, Sequence[Sequence[Block]]] = msgspec.field(default_factory=dict)
     provenance: Sequence[Block] = ()
     contents: str = CONTENTS

@@ -11,12 +11,12 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec.structs import replace
 
 from traceprobe.formatting import code_spans, shorten, significant
 from traceprobe.model import taxonomy

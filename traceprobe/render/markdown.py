@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
@@ -52,8 +53,7 @@ OPEN = 2
 """Sections that are not folded."""
 
 
-@dataclass(frozen=True)
-class _Room:
+class _Room(msgspec.Struct, frozen=True):
     """How much is shown.
 
     Args:

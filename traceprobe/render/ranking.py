@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from msgspec import UNSET
 
 from traceprobe.model.taxonomy import SHARE_CLASSES, STATUS_LABELS
+from traceprobe.records.generality import causes_first
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
@@ -21,12 +22,14 @@ RECURRING = "long-iterations"
 SAME_SAVING = 0.01
 """Relative difference up to which two savings of the same time are one."""
 SUBJECTS = {
+    "allocator-stalls": "overhead",
     "attention-unfused": "compute",
     "bus-bandwidth": "communication",
     "communication-exposed": "communication",
     "communication-skew": "communication",
     "data-wait": "io",
     "ddp-buckets": "communication",
+    "graph-breaks": "compute",
     "h2d-exposed": "io",
     "h2d-pageable": "io",
     "host-overhead": "overhead",
@@ -37,6 +40,7 @@ SUBJECTS = {
     "optimizer-launches": "compute",
     "pipeline-bubble": "communication",
     "prefetch-drained": "io",
+    "recompilation": "overhead",
     "recomputation": "compute",
     "small-kernels": "overhead",
     "synchronization": "overhead",
@@ -48,7 +52,10 @@ SUBJECTS = {
 
 
 def ranked_findings(findings: list[Finding]) -> list[Finding]:
-    """What asks for attention by what mending it gains, then the others by their state."""
+    """What asks for attention by what mending it gains, then the others by their state.
+
+    What names an act of the program comes before what is about the rest of the same time.
+    """
     order = list(STATUS_LABELS)
 
     def urgency(finding: Finding) -> tuple[int, float, float, int]:
@@ -56,7 +63,7 @@ def ranked_findings(findings: list[Finding]) -> list[Finding]:
         group = 0 if finding.status in ATTENTION else state
         return group, *finding.by_gain, state
 
-    return sorted(findings, key=urgency)
+    return causes_first(sorted(findings, key=urgency))
 
 
 def first_fixes(report: Report, most: int = 3) -> list[Finding]:

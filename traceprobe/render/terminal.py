@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from io import StringIO
+from typing import NamedTuple
 
+import msgspec
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from traceprobe.formatting import encodable, first_sentences, shorten
+from traceprobe.formatting import encodable, first_clauses, first_sentences, shorten
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.render.bars import cells, glyphs, legend, stacked
 from traceprobe.render.columns import GAP, fitting
@@ -74,6 +76,15 @@ COMMAND = "  traceprobe "
 ITEM = "-"
 """What a list in a summary has before each sentence."""
 
+
+class AdviceLines(NamedTuple):
+    """Of 80 columns, of a finding in a short summary: below its place, and where it has none."""
+
+    below_place: int
+    alone: int
+
+
+ROOMY, BELOW_PLACES, TIGHT = AdviceLines(2, 2), AdviceLines(1, 2), AdviceLines(1, 1)
 _STYLES: dict[str, str] = {"good": "green", "bad": "red", "unclear": "yellow"}
 
 
@@ -107,15 +118,16 @@ def render(
 def _summary(sheet: _Sheet, paragraphs: Sequence[Sequence[Block]]) -> str:
     """Whole paragraphs; where they are too long, the last that can be spared goes first.
 
-    Before the first of it goes, advice is cut to a line.
+    Before anything goes, advice below a place is cut to a line, before the first of it all advice.
     """
     blocks = [block for paragraph in paragraphs for block in paragraph]
     spare = [block for block in blocks if isinstance(block, Facts | Code) and block.spare]
     drops = [spare[n:] for n in range(len(spare), -1, -1)]
-    tries = [(drop, False) for drop in drops[: max(1, len(drops) - 1)]]
-    tries += [(drop, True) for drop in drops[-2:]]
-    for drop, tight in tries:
-        whole = replace(sheet, tight=tight)
+    tries = [(drops[0], ROOMY)]
+    tries += [(drop, BELOW_PLACES) for drop in drops[: max(1, len(drops) - 1)]]
+    tries += [(drop, TIGHT) for drop in drops[-2:]]
+    for drop, advice in tries:
+        whole = replace(sheet, advice=advice)
         whole.text = sheet.text
         for paragraph in paragraphs:
             kept = [block for block in paragraph if not any(block is other for other in drop)]
@@ -132,21 +144,20 @@ def _begin(sheet: _Sheet, section: Section) -> None:
             return
 
 
-@dataclass
-class _Sheet:
+class _Sheet(msgspec.Struct):
     """The lines of a summary; what is too much for a short one is not added."""
 
     width: int
     color: bool
     encoding: str
     verbose: bool
-    tight: bool = False
-    text: str = field(default="", init=False)
+    advice: AdviceLines = ROOMY
+    text: str = ""
 
     def add(self, draw: Callable[[_Out], None], *, always: bool = False) -> bool:
         """Add what a function prints, and tell whether there was room for it."""
         printed = _console(self.width, color=self.color)
-        draw(_Out(printed, self.encoding, brief=not self.verbose, tight=self.tight))
+        draw(_Out(printed, self.encoding, brief=not self.verbose, advice=self.advice))
         more = _collected(printed)
         shown = always or self.fits(more, LEFT_OUT_LINES)
         if shown:
@@ -218,11 +229,13 @@ class _Out:
     """Prints what the encoding knows.
 
     Args:
-        brief: whether sentences are cut to two lines. tight: whether advice is cut to one.
+        brief: whether sentences are cut to two lines. advice: to how many advice is cut then.
     """
 
-    def __init__(self, printed: Console, encoding: str, *, brief: bool, tight: bool) -> None:
-        self.console, self._encoding, self.brief, self.tight = printed, encoding, brief, tight
+    def __init__(
+        self, printed: Console, encoding: str, *, brief: bool, advice: AdviceLines
+    ) -> None:
+        self.console, self._encoding, self.brief, self.advice = printed, encoding, brief, advice
         self.width = printed.width
         self.prose = MAX_BRIEF if brief else MAX_PROSE
 
@@ -336,9 +349,8 @@ def _findings(out: _Out, block: Findings) -> None:
             for name, part in places(finding)[:1]
         ]
         # A line says more about this program than the second half of an advice for any.
-        advice = first_sentences(
-            finding.advice, out.prose // 2 if where or out.tight else out.prose
-        )
+        lines = out.advice.below_place if where else out.advice.alone
+        advice = first_clauses(finding.advice, out.prose * lines // ROOMY.alone)
         out.item(title, *where, *told, *([advice] if advice else []), mark=f"{number}.")
     if block.together:
         out.say((block.together, ""))

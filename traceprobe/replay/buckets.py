@@ -13,8 +13,10 @@ A message takes a latency and its size over a bandwidth, fitted to the messages 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil
+
+import msgspec
+from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
@@ -24,8 +26,7 @@ from traceprobe.verdict.allreduce import Links, Message, fit
 MB = 1 << 20
 
 
-@dataclass(frozen=True)
-class _Bucket:
+class _Bucket(msgspec.Struct, frozen=True):
     """Sent with task `at`, or before it; `size` in bytes."""
 
     at: int

@@ -10,10 +10,12 @@ are scaled. What is then left is a factor on every prediction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
+from traceprobe.replay.graph import Shapes
 from traceprobe.replay.scenario import with_host
 from traceprobe.replay.simulate import simulate, simulate_all
 from traceprobe.replay.tasks import Floats, RankSchedule
@@ -29,8 +31,7 @@ NINE_OF_TEN = 1.645
 """Standard errors on each side of what lies inside nine times of ten."""
 
 
-@dataclass(frozen=True)
-class HostBelief:
+class HostBelief(msgspec.Struct, frozen=True):
     """What is known beforehand of the factor on the host's time.
 
     Args:
@@ -48,14 +49,14 @@ AS_RECORDED = HostBelief(1.0, 0.1)
 """Where the step without a profiler is not known, and the one that was recorded counts."""
 
 
-@dataclass(frozen=True)
-class Calibrated:
+class Calibrated(msgspec.Struct, frozen=True):
     """The schedules to be changed.
 
     Args:
         step_ns: what they take. factor: what all predictions are multiplied by, so that this is
             the step as it was timed. host, collectives: factors on their times.
         played_ns: the step before anything was scaled.
+        shapes: of the graphs that were played.
         host_known: whether the step tells more of the host's factor than was known beforehand.
         host_margin: relative error of the host's time, nine times of ten.
     """
@@ -68,18 +69,23 @@ class Calibrated:
     host_known: bool
     host_margin: float
     played_ns: float
+    shapes: Shapes
 
 
 def calibrate(schedules: Sequence[RankSchedule], step_ns: float, belief: HostBelief) -> Calibrated:
     """The schedules, scaled so that they take `step_ns`."""
     factors = np.linspace(0.0, MOST_HOST, HOSTS + 1)
-    *played, as_it_is = simulate_all([*(_with_host(schedules, f) for f in factors), schedules])
+    shapes: Shapes = {}
+    scenarios = [*(_with_host(schedules, f) for f in factors), schedules]
+    *played, as_it_is = simulate_all(scenarios, shapes)
     host, known, margin = _weighed(factors, np.array(played) / step_ns, belief)
     chosen, collectives = _with_host(schedules, host), 1.0
-    if not known:
-        chosen, collectives = _with_collectives(chosen, step_ns)
-    takes = simulate(chosen)
-    return Calibrated(chosen, takes, step_ns / takes, host, collectives, known, margin, as_it_is)
+    if known:
+        takes = simulate(chosen, shapes)
+    else:
+        chosen, collectives, takes = _with_collectives(chosen, step_ns, shapes)
+    factor = step_ns / takes
+    return Calibrated(chosen, takes, factor, host, collectives, known, margin, as_it_is, shapes)
 
 
 def _with_host(schedules: Sequence[RankSchedule], factor: float) -> list[RankSchedule]:
@@ -108,9 +114,13 @@ def _weighed(factors: Floats, steps: Floats, belief: HostBelief) -> tuple[float,
 
 
 def _with_collectives(
-    schedules: list[RankSchedule], step_ns: float
-) -> tuple[list[RankSchedule], float]:
-    """The schedules with collectives scaled, where that makes them take `step_ns`, and by what."""
+    schedules: list[RankSchedule], step_ns: float, shapes: Shapes
+) -> tuple[list[RankSchedule], float, float]:
+    """The schedules with collectives scaled, where that makes them take `step_ns`.
+
+    Returns:
+        (schedules, factor, step): what the collectives were scaled by, and what a step takes, ns.
+    """
 
     def slowed(factor: float) -> list[RankSchedule]:
         return [
@@ -118,14 +128,17 @@ def _with_collectives(
             for p in schedules
         ]
 
-    now, low, high = simulate_all([schedules, slowed(0.0), slowed(MOST_COLLECTIVES)])
+    now, low, high = simulate_all([schedules, slowed(0.0), slowed(MOST_COLLECTIVES)], shapes)
     if abs(now / step_ns - 1) <= STEP_ERROR or not low < step_ns < high:
-        return schedules, 1.0
-    factor = _solve(slowed, step_ns, MOST_COLLECTIVES)
-    return slowed(factor), factor
+        return schedules, 1.0, now
+    factor = _solve(slowed, step_ns, MOST_COLLECTIVES, shapes)
+    scaled = slowed(factor)
+    return scaled, factor, simulate(scaled, shapes)
 
 
-def _solve(scenario: Callable[[float], list[RankSchedule]], target: float, most: float) -> float:
+def _solve(
+    scenario: Callable[[float], list[RankSchedule]], target: float, most: float, shapes: Shapes
+) -> float:
     """The largest factor up to `most` with which a step does not exceed the target.
 
     All factors of a grid are played at once; a finer one follows between the two that matter. The
@@ -134,7 +147,7 @@ def _solve(scenario: Callable[[float], list[RankSchedule]], target: float, most:
     low, high, reached = 0.0, most, target * (1 + SAME)
     for _ in range(GRIDS):
         factors = np.linspace(low, high, PARTS + 1)
-        steps = np.array(simulate_all([scenario(factor) for factor in factors]))
+        steps = np.array(simulate_all([scenario(factor) for factor in factors], shapes))
         at = int(np.flatnonzero(steps <= reached).max(initial=0))
         after = min(at + 1, PARTS)
         low, high = float(factors[at]), float(factors[after])

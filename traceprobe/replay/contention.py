@@ -8,16 +8,15 @@ from the trace or from measurements (`traceprobe.model.contention`), and never e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceprobe.model.contention import GRAPH_GAP_NS, LOADER_SERIAL
 from traceprobe.replay.tasks import Tasks
 
 
-@dataclass(frozen=True)
-class Leftovers:
+class Leftovers(msgspec.Struct, frozen=True):
     """What is assumed of it.
 
     Args:
@@ -55,7 +54,11 @@ def without_host(tasks: Tasks, left: Leftovers) -> Tasks:
     """The tasks without host time, as operations of a graph: not without time between them."""
     nothing = np.zeros(len(tasks))
     return replace(
-        tasks, first_host=nothing, host=nothing, lag=np.maximum(tasks.lag, left.gap * tasks.ops)
+        tasks,
+        first_host=nothing,
+        host=nothing,
+        pause=nothing,
+        lag=np.maximum(tasks.lag, left.gap * tasks.ops),
     )
 
 

@@ -9,8 +9,8 @@ of the last cycle does not; a device finishes what is left there while nobody wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -29,8 +29,7 @@ PATH = {
 """Columns of a way."""
 
 
-@dataclass(frozen=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """The way through a cycle.
 
     Args:
@@ -56,8 +55,17 @@ def critical_path(graph: Graph, schedules: Sequence[RankSchedule]) -> Path:
         for part, spent in _spent(graph, schedules, edge):
             t0, t1 = max(at, low), min(at + spent, high)
             if t1 > t0:
-                is_last = int(graph.kind[edge]) == Edge.LAST
-                rows.append((int(graph.rank[edge]), int(graph.task[edge]), part, is_last, t0, t1))
+                is_last = int(graph.shape.kind[edge]) == Edge.LAST
+                rows.append(
+                    (
+                        int(graph.shape.rank[edge]),
+                        int(graph.shape.task[edge]),
+                        part,
+                        is_last,
+                        t0,
+                        t1,
+                    )
+                )
             at += spent
     table = pl.DataFrame(rows, schema=PATH, orient="row").sort("t0", maintain_order=True)
     return Path(table, high - low)
@@ -97,8 +105,8 @@ def _spent(
     graph: Graph, schedules: Sequence[RankSchedule], edge: int
 ) -> Iterator[tuple[str, float]]:
     """What the time of an edge is spent on, in its order."""
-    weight, kind = float(graph.weight[edge]), int(graph.kind[edge])
-    schedule, task = schedules[graph.rank[edge]], int(graph.task[edge])
+    weight, kind = float(graph.weight[edge]), int(graph.shape.kind[edge])
+    schedule, task = schedules[graph.shape.rank[edge]], int(graph.shape.task[edge])
     tasks = schedule.tasks
     name = str(tasks.kind[task])
     if kind == Edge.BATCH:

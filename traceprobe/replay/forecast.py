@@ -2,24 +2,27 @@
 
 A prediction is no more than the upper bound of its finding, which knows what the replay does not:
 that nobody saves more of a class than there is. Both ends of its interval are held to that, too.
+Of a finding that other ones name causes of (`CAUSES`), the prediction is of what mending it saves
+once these are mended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import hypot
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import STATUS_LABELS
+from traceprobe.records.generality import CAUSES, causes_first
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import Rank, mean_class_ms
 from traceprobe.records.report import Finding, Report
 from traceprobe.replay.buckets import rebucketed
-from traceprobe.replay.predict import RULES_MARGIN, Playable, Prediction, predict, predict_all
+from traceprobe.replay.predict import RULES_MARGIN, Playable, Prediction, predict_all
 from traceprobe.replay.scenario import Changes, check, together
 
 TOGETHER = 3
@@ -27,9 +30,9 @@ TOGETHER = 3
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """Worst first, then by what mending them gains, then by id."""
+    """Worst first, then by what mending them gains, then by id; causes before what they explain."""
     order = list(STATUS_LABELS)
-    return sorted(findings, key=lambda f: (order.index(f.status), *f.by_gain, f.id))
+    return causes_first(sorted(findings, key=lambda f: (order.index(f.status), *f.by_gain, f.id)))
 
 
 def forecast(
@@ -37,8 +40,8 @@ def forecast(
     run: Playable,
     changes: Mapping[str, Changes],
     first: Callable[[Report], Sequence[Finding]],
-) -> Report:
-    """The report with the savings that can be predicted, and those of the first findings together.
+) -> tuple[Report, JointPrediction | UnsetType]:
+    """The report with the savings that can be predicted, and that of the first findings together.
 
     Args:
         run: the iterations that the findings are about.
@@ -48,27 +51,21 @@ def forecast(
     asked = {f.id: changes[f.id] for f in report.findings if f.id in changes}
     asked = {name: each for name, each in asked.items() if _possible(run, each)}
     if not asked:
-        return report
-    unchanged, *told = predict_all(run, [Changes(), *asked.values()])
-    gains = {
-        name: _gain(run, each, unchanged, asked[name].margin)
-        for name, each in zip(asked, told, strict=True)
-    }
+        return report, UNSET
+    gains = _gains(run, asked, {f.id: f.saving_ms_per_step or 0.0 for f in report.findings})
     findings = [
-        _predicted(finding, gains[finding.id], asked[finding.id])
-        if finding.id in gains
-        else finding
+        _predicted(finding, gains[finding.id], asked) if finding.id in gains else finding
         for finding in report.findings
     ]
     report = replace(report, findings=in_order(findings))
     chosen = [f for f in first(report) if isinstance(f.predicted, PredictedSaving)][:TOGETHER]
     if len(chosen) < 2:
-        return report
-    joint = predict(run, _all_of(chosen, asked))
+        return report, UNSET
+    unchanged, joint = predict_all(run, [Changes(), _all_of(chosen, asked)])
     doubt = max(asked[finding.id].margin * finding.gain_ms for finding in chosen)
     gain = run.now - joint.predicted
     at_once = _gain(run, joint, unchanged, doubt / gain if gain > 0 else 0.0)
-    return replace(report, joint=_joint(run, at_once, chosen))
+    return report, _joint(run, at_once, chosen)
 
 
 def within_reach_ms(
@@ -102,13 +99,16 @@ def _possible(run: Playable, changes: Changes) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Gain:
+class _Gain(msgspec.Struct, frozen=True):
     """What a step gets shorter by, ms, and the ends of its interval."""
 
     ms: float
     low: float
     high: float
+
+    def beyond(self, other: float) -> _Gain:
+        """What of it is left where other changes gain so much of it."""
+        return _Gain(self.ms - other, self.low - other, self.high - other)
 
     def within(self, least: float, most: float) -> _Gain:
         """No less and no more than this; the lower end moves with it and may be less."""
@@ -118,6 +118,38 @@ class _Gain:
 
         low = self.low - max(self.ms - most, 0.0)
         return _Gain(kept(self.ms, least), kept(low, 0.0), kept(self.high, least))
+
+
+def _gains(
+    run: Playable, asked: Mapping[str, Changes], most: Mapping[str, float]
+) -> dict[str, _Gain]:
+    """What each change gains; those that others name causes of, beyond what these gain.
+
+    Args:
+        most: upper bounds of the gains, by the same ids.
+    """
+    alone, joined = list(asked.values()), []
+    general = [name for name in asked if _causes(name, asked)]
+    for name in general:
+        changes = asked[name]
+        for cause in _causes(name, asked):
+            changes = together(asked[cause], changes, shared=True)
+        joined.append(changes)
+    unchanged, *told = predict_all(run, [Changes(), *alone, *joined])
+    found = {
+        name: _gain(run, each, unchanged, asked[name].margin)
+        for name, each in zip(asked, told, strict=False)
+    }
+    kept = {name: found[name].within(0.0, most[name]).ms for name in asked}
+    for name, each in zip(general, told[len(alone) :], strict=True):
+        first = sum(kept[cause] for cause in _causes(name, asked))
+        found[name] = _gain(run, each, unchanged, asked[name].margin).beyond(first)
+    return found
+
+
+def _causes(name: str, asked: Mapping[str, Changes]) -> list[str]:
+    """The findings among some that explain a part of what one is about."""
+    return [cause for cause in CAUSES.get(name, ()) if cause in asked]
 
 
 def _gain(run: Playable, told: Prediction, unchanged: Prediction, margin: float) -> _Gain:
@@ -141,9 +173,11 @@ def _gain(run: Playable, told: Prediction, unchanged: Prediction, margin: float)
     return _Gain(gain, gain - longer, gain + shorter)
 
 
-def _predicted(finding: Finding, gain: _Gain, changes: Changes) -> Finding:
+def _predicted(finding: Finding, gain: _Gain, asked: Mapping[str, Changes]) -> Finding:
     kept = gain.within(0.0, finding.saving_ms_per_step or 0.0)
-    words = " and ".join(changes.words())
+    words = " and ".join(asked[finding.id].words())
+    if causes := _causes(finding.id, asked):
+        words += f", once {' and '.join(f'`{cause}`' for cause in causes)} is mended"
     return replace(
         finding,
         predicted=PredictedSaving(ms=kept.ms, low_ms=kept.low, high_ms=kept.high),

@@ -16,11 +16,11 @@ Since no edge leads back, each instant is the length of the longest way to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from math import ceil
 
+import msgspec
 import numpy as np
 
 from traceprobe.replay.reduction import Reduction, reduction
@@ -44,18 +44,21 @@ class Edge(IntEnum):
     BATCH = 5  # the loader
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, dict=True):
     """Instants and edges without times; many scenarios share one.
 
     Args:
         source, target: instants that an edge joins, sorted by `order` of the target.
+        kind: `Edge` of each edge. rank, task: whose time it is.
         order: instants, each after all that it depends on.
         ends: per rank, the ends of its tasks, in rows of one cycle each.
     """
 
     source: Int64s
     target: Int64s
+    kind: Int64s
+    rank: Int64s
+    task: Int64s
     order: Int64s
     ends: Sequence[Int64s]
 
@@ -65,6 +68,14 @@ class Shape:
         end = np.concatenate([each.ravel() for each in self.ends])
         start, host = end + (START - END), end + (HOST - END)
         return reduction(self.source, self.target, self.order, host, start, end)
+
+    @cached_property
+    def time(self) -> Int64s:
+        """Place of the time of each edge in those of all ranks, as `_times` has them."""
+        counts = np.array([each.shape[1] for each in self.ends])
+        before = np.concatenate([[0], len(Edge) * np.cumsum(counts[:-1])])
+        found: Int64s = before[self.rank] + self.kind * counts[self.rank] + self.task
+        return found
 
     @cached_property
     def incoming(self) -> Int64s:
@@ -85,37 +96,75 @@ class Shape:
         return np.concatenate([[0], np.cumsum(counts)])
 
 
-@dataclass(frozen=True)
-class Graph:
+Shapes = dict[bytes, Shape | None]
+"""Shapes that were found, by all that they depend on; None where no order fits."""
+
+
+class Graph(msgspec.Struct, frozen=True):
     """A `Shape` with the times of one scenario.
 
     Args:
-        kind: `Edge` of each edge. rank, task: whose time it is.
-        weight: ns.
+        weight: of each edge, ns.
     """
 
     shape: Shape
-    kind: Int64s
-    rank: Int64s
-    task: Int64s
     weight: Floats
 
 
-@dataclass(frozen=True)
-class _Edges:
+class _Edges(msgspec.Struct, frozen=True):
     source: Int64s
     target: Int64s
     kind: Int64s
     task: Int64s
-    weight: Floats
 
 
-def graph_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> Graph | None:
+def graph_of(schedules: Sequence[RankSchedule], shapes: Shapes) -> Graph | None:
     """The graph of ranks that play together; None where their collectives are in no common order.
 
     Args:
-        shapes: those found before, by what they were found for.
+        shapes: those found before; a new one is added.
     """
+    key = _key(schedules)
+    if key not in shapes:
+        shapes[key] = _shape(schedules)
+    shape = shapes[key]
+    if shape is None:
+        return None
+    times = np.concatenate([_times(schedule).ravel() for schedule in schedules])
+    return Graph(shape, times[shape.time])
+
+
+def _key(schedules: Sequence[RankSchedule]) -> bytes:
+    """All that the shape of ranks that play together depends on."""
+    columns: list[Int64s] = []
+    for schedule in schedules:
+        tasks, loads = schedule.tasks, schedule.period is not None
+        columns.append(np.array([schedule.iterations, len(tasks), len(tasks.row), loads]))
+        columns += [tasks.line, tasks.stream, tasks.awaits, tasks.row, tasks.back]
+        if loads:
+            columns.append(_fetching(tasks).astype(np.int64))
+        if len(schedules) > 1:
+            columns += [tasks.group, tasks.iteration]
+    return np.concatenate(columns).tobytes()
+
+
+def _times(schedule: RankSchedule) -> Floats:
+    """What an edge of each kind takes with each task, ns; edges x tasks."""
+    tasks, latency = schedule.tasks, schedule.latency
+    times = np.zeros((len(Edge), len(tasks)))
+    if schedule.period is None:
+        times[[Edge.HOST, Edge.LAUNCH]] = tasks.data_wait
+    else:
+        times[Edge.BATCH] = schedule.period
+    times[Edge.HOST] += tasks.host
+    times[Edge.LAUNCH] = times[Edge.LAUNCH] + tasks.first_host + latency
+    times[Edge.RUN] = tasks.duration + tasks.lag
+    times[Edge.LAST] = latency + tasks.tail
+    return times
+
+
+def _shape(schedules: Sequence[RankSchedule]) -> Shape | None:
+    """The shape of ranks that play together; None where no order fits all their collectives."""
     found, ends, first = [], [], 1
     cycles = max(CYCLES, ceil(ITERATIONS / min(p.iterations for p in schedules)))
     ready = [np.zeros(0, np.int64)] * len(schedules)
@@ -128,23 +177,19 @@ def graph_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> G
     for number, schedule in enumerate(schedules):
         edges, first = _edges(schedule, ready[number], meets[number], cycles, first)
         found.append(edges)
-    source, target, kind, task, weight = (
+    source, target, kind, task = (
         np.concatenate([getattr(edges, name) for edges in found])
-        for name in ("source", "target", "kind", "task", "weight")
+        for name in ("source", "target", "kind", "task")
     )
     rank = np.repeat(np.arange(len(found)), [len(edges.source) for edges in found])
-    key = source.tobytes() + target.tobytes()
-    if key not in shapes:
-        if len(schedules) == 1:  # all but batches come in the order of their numbers
-            tasks_end = 1 + 3 * len(ready[0])
-            order = np.concatenate([[0], np.arange(tasks_end, first), np.arange(1, tasks_end)])
-        else:
-            found_order = _sorted(source, target, first)
-            if found_order is None:
-                return None
-            order = found_order
-        shapes[key] = Shape(source, target, order, ends)
-    return Graph(shapes[key], kind, rank, task, weight)
+    if len(schedules) == 1:  # all but batches come in the order of their numbers
+        tasks_end = 1 + 3 * len(ready[0])
+        order = np.concatenate([[0], np.arange(tasks_end, first), np.arange(1, tasks_end)])
+        return Shape(source, target, kind, rank, task, order, ends)
+    found_order = _sorted(source, target, first)
+    if found_order is None:
+        return None
+    return Shape(source, target, kind, rank, task, found_order, ends)
 
 
 def _edges(
@@ -167,44 +212,35 @@ def _edges(
     awaits = np.tile(tasks.awaits, cycles)
     waits = np.flatnonzero((awaits > 0) & (awaits <= now))
     reached.append((waits, end[waits - awaits[waits]]))
-    data = tasks.data_wait
-    parts: list[tuple[Int64s, Int64s, Edge, Int64s, Floats]] = []
+    parts: list[tuple[Int64s, Int64s, Edge, Int64s]] = []
     if schedule.period is not None:
         fetching = _fetching(tasks)
         at = np.flatnonzero(np.tile(fetching, cycles))
         batches = first + np.arange(len(at), dtype=np.int64)
         first += len(at)
         chain = np.concatenate([[0], batches[:-1]]) if len(at) else batches
-        parts.append((chain, batches, Edge.BATCH, task[at], np.full(len(at), schedule.period)))
+        parts.append((chain, batches, Edge.BATCH, task[at]))
         reached.append((at, batches))
-        data = np.zeros(count)
     for which, origin in reached:
-        mine = task[which]
-        spent = data[mine]
-        launched = spent + tasks.first_host[mine] + schedule.latency
-        parts.append((origin, host[which], Edge.HOST, mine, spent + tasks.host[mine]))
-        parts.append((origin, start[which], Edge.LAUNCH, mine, launched))
+        parts.append((origin, host[which], Edge.HOST, task[which]))
+        parts.append((origin, start[which], Edge.LAUNCH, task[which]))
     later = np.flatnonzero(on_stream)
-    parts.append((on_stream[later], start[later], Edge.ORDER, task[later], np.zeros(len(later))))
+    parts.append((on_stream[later], start[later], Edge.ORDER, task[later]))
     row = (tasks.row[None, :] + count * np.arange(cycles)[:, None]).ravel()
     back = np.tile(tasks.back, cycles)
     known = (back > 0) & (back <= row)
     row, needed = row[known], (row - back)[known]
-    parts.append((end[needed], start[row], Edge.ORDER, task[row], np.zeros(len(row))))
+    parts.append((end[needed], start[row], Edge.ORDER, task[row]))
     together = np.flatnonzero(meets)
-    free = np.zeros(len(together))
-    parts.append((start[together], meets[together], Edge.ORDER, task[together], free))
-    begins = np.where(meets > 0, meets, start)
-    busy = (tasks.duration + tasks.lag)[task]
-    parts.append((begins, end, Edge.RUN, task, busy))
-    parts.append((host, end, Edge.LAST, task, schedule.latency + tasks.tail[task]))
+    parts.append((start[together], meets[together], Edge.ORDER, task[together]))
+    parts.append((np.where(meets > 0, meets, start), end, Edge.RUN, task))
+    parts.append((host, end, Edge.LAST, task))
     return (
         _Edges(
             np.concatenate([part[0] for part in parts]),
             np.concatenate([part[1] for part in parts]),
             np.repeat([int(part[2]) for part in parts], [len(part[0]) for part in parts]),
             np.concatenate([part[3] for part in parts]),
-            np.concatenate([part[4] for part in parts]),
         ),
         first,
     )

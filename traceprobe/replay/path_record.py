@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.critical_path import (
@@ -67,7 +67,7 @@ def path_record(run: Playable) -> CriticalPath:
 def _longest_path(run: Playable) -> tuple[Path, Sequence[Rank]]:
     """The path of all ranks, or of the slowest where they cannot be played together."""
     every = run.base.schedules
-    graphs = graphs_of(every, {})
+    graphs = graphs_of(every, run.base.shapes)
     if len(graphs) == 1:
         return critical_path(graphs[0], every), run.played
     slowest = int(np.argmax([step_lengths(graph.shape, longest(graph)).max() for graph in graphs]))
@@ -115,7 +115,9 @@ def _slack(run: Playable, table: pl.DataFrame) -> list[Slack]:
     longer = [
         _longer(schedules, number, part, more / busy) for part, number, busy in off for more in grid
     ]
-    rise = np.array(simulate_all(longer)).reshape(len(off), PARTS) - run.base.step_ns
+    rise = (
+        np.array(simulate_all(longer, run.base.shapes)).reshape(len(off), PARTS) - run.base.step_ns
+    )
     # Once a step gets longer by what its work does, all before that was slack.
     slack = np.where(rise > UNCHANGED * run.base.step_ns, grid - rise, run.base.step_ns).min(axis=1)
     found = [
@@ -157,7 +159,7 @@ def _blocking(run: Playable) -> tuple[list[Blocking], float | None]:
     most = sorted(kinds, key=lambda key: (-max(kinds[key])[0], key))[:MAX_BLOCKING]
     free = [_without_time(p, p.tasks.collective) for p in schedules]
     without = [[_without_time(p, _of_kind(p, key)) for p in schedules] for key in most]
-    of_all, *steps = simulate_all([free, *without])
+    of_all, *steps = simulate_all([free, *without], run.base.shapes)
     factor = run.now / run.base.step_ns
     found = [
         Blocking(

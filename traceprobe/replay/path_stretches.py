@@ -7,7 +7,6 @@ work, and at the ends of the window, fills the recorded time between them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,24 +71,19 @@ def _window(rank: Rank, iteration: int) -> Window | None:
     return next((window for window in windows if iteration in _shown(rank, window)), None)
 
 
-@dataclass
 class _Line:
     """Stretches, one after the other: on one clock where the pictures of all ranks have one."""
 
-    ranks: Sequence[Rank]
-    windows: Sequence[Window | None]
-    found: list[Stretch] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        clocks = [
-            r.picture.clock_ns if isinstance(r.picture, Picture) else None for r in self.ranks
-        ]
+    def __init__(self, ranks: Sequence[Rank], windows: Sequence[Window | None]) -> None:
+        self.ranks, self.windows = ranks, windows
+        self.found: list[Stretch] = []
+        clocks = [r.picture.clock_ns if isinstance(r.picture, Picture) else None for r in ranks]
         known = [clock for clock in clocks if clock is not None]
         self._one = len(known) == len(clocks) or len(clocks) == 1
         self._clocks = known if len(known) == len(clocks) else [0] * len(clocks)
         starts = [
             w.start_ns + clock
-            for w, clock in zip(self.windows, self._clocks, strict=True)
+            for w, clock in zip(windows, self._clocks, strict=True)
             if w is not None
         ]
         self._until = {0: min(starts)} if self._one and starts else {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from statistics import fmean, stdev
 
+import msgspec
 import numpy as np
 from msgspec import UnsetType
+from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
@@ -53,8 +54,7 @@ CLASSES = {
 """Classes of the partition that a change of a name takes out, or shortens."""
 
 
-@dataclass(frozen=True)
-class Playable:
+class Playable(msgspec.Struct, frozen=True):
     """A run that is ready to be played with changes.
 
     Args:
@@ -75,8 +75,7 @@ class Playable:
         return any(schedule.period is not None for schedule in self.base.schedules)
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """A step with changes, ms per step; of `accumulate` batches where they are accumulated.
 
     Args:
@@ -149,7 +148,7 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
             for factor, left in doubts
         ]
     steps = {
-        balanced: iter(simulate_all(some, balanced=balanced))
+        balanced: iter(simulate_all(some, run.base.shapes, balanced=balanced))
         for balanced, some in scenarios.items()
         if some
     }
@@ -231,9 +230,7 @@ def _ahead(loader: Loader | UnsetType, now: float) -> bool:
     Args:
         now: step, ms.
     """
-    if isinstance(loader, UnsetType) or not loader.batch_ms * loader.batches_per_step:
-        return False
-    return loader.batch_ms * loader.batches_per_step / max(loader.workers, 1) < BUSY_LOADER * now
+    return not isinstance(loader, UnsetType) and 0 < loader.worker_ms < BUSY_LOADER * now
 
 
 def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:

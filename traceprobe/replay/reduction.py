@@ -14,9 +14,9 @@ What is left are a few instants for each time that streams, hosts and ranks wait
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from traceprobe.replay.tasks import Bools, Floats, Int64s
@@ -42,8 +42,7 @@ class Run(NamedTuple):
     root: int
 
 
-@dataclass(frozen=True)
-class Reduction:
+class Reduction(msgspec.Struct, frozen=True):
     """How to find the ends of all tasks from the weights of all edges.
 
     Args:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import plain
@@ -17,6 +18,7 @@ from traceprobe.replay.contention import (
     without_communication,
     without_host,
 )
+from traceprobe.replay.reads import CALL_NS, find_reads, without_reads
 from traceprobe.replay.tasks import ALONE, ROWS, Bools, Int64s, RankSchedule, Tasks
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -24,15 +26,14 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": COMPUTE_PHASES,
 }
 """What of the GPU's work can be named, and which kinds of tasks that is."""
-REMOVABLE = (*GROUPS, "data-wait", "host", "sync", "skew")
+REMOVABLE = (*GROUPS, "data-wait", "pauses", "host", "reads", "sync", "skew")
 SPEEDABLE = (*GROUPS, "host", "loader")
 OVERLAPPABLE = OFF_DEVICE
-COPY_CALL_NS = 10_000
-"""What the host takes for the call of a copy that it need not wait for: in the recordings of
-`sample_traces` 7 to 40 µs, under a profiler."""
 NAMES: Mapping[str, str] = {
     "data-wait": "waiting for data",
+    "pauses": "pauses of the host",
     "host": "host time",
+    "reads": "reading of values by the host",
     "sync": "waiting of the host for the GPU",
     "h2d": "copies to the GPU",
     "d2h": "copies from the GPU",
@@ -43,8 +44,7 @@ NAMES: Mapping[str, str] = {
 """What options call otherwise than people do."""
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """What is to be different.
 
     Args:
@@ -59,10 +59,10 @@ class Changes:
 
     removed: frozenset[str] = frozenset()
     overlapped: frozenset[str] = frozenset()
-    speedup: Mapping[str, float] = field(default_factory=dict)
+    speedup: Mapping[str, float] = msgspec.field(default_factory=dict)
     bucket_mb: float | None = None
     accumulate: int = 1
-    fewer: Mapping[str, float] = field(default_factory=dict)
+    fewer: Mapping[str, float] = msgspec.field(default_factory=dict)
     margin: float = 0.0
 
     def words(self) -> list[str]:
@@ -123,7 +123,7 @@ def together(one: Changes, other: Changes, *, shared: bool = False) -> Changes:
 
 def _covering(name: str) -> set[str]:
     """What has to be removed so that a part with this name is gone."""
-    wider = {"loader": "data-wait", **dict.fromkeys(COMPUTE_PHASES, "compute")}
+    wider = {"loader": "data-wait", "pauses": "host", **dict.fromkeys(COMPUTE_PHASES, "compute")}
     return {name, wider.get(name, name)}
 
 
@@ -163,10 +163,14 @@ def with_host(schedule: RankSchedule, factor: float) -> RankSchedule:
 def _removed(tasks: Tasks, name: str, left: Leftovers) -> Tasks:
     if name == "data-wait":
         return replace(tasks, data_wait=np.zeros(len(tasks)))
+    if name == "pauses":
+        return tasks.unpaused()
     if name == "host":
         return without_host(tasks, left)
     if name == "communication":
         return without_communication(tasks, left)
+    if name == "reads":
+        return without_reads(tasks)
     if name == "sync":
         return replace(tasks, awaits=np.zeros(len(tasks), np.int64))
     if name == "skew":
@@ -178,8 +182,8 @@ def _removed(tasks: Tasks, name: str, left: Leftovers) -> Tasks:
 
 def _with_work_before(rest: Tasks, tasks: Tasks, which: Bools) -> Tasks:
     """Tasks without some copies, whose calls go, but not what the host had to do before these."""
-    first = np.maximum(tasks.first_host - COPY_CALL_NS, 0.0)
-    host = np.maximum(tasks.host - COPY_CALL_NS * tasks.ops, 0.0)
+    first = np.maximum(tasks.first_host - CALL_NS, 0.0)
+    host = np.maximum(tasks.host - CALL_NS * tasks.ops, 0.0)
     return replace(
         rest,
         first_host=np.where(which, np.minimum(first, host), rest.first_host),
@@ -291,6 +295,8 @@ def check(schedule: RankSchedule, changes: Changes) -> None:
         **{name: bool(kinds & set(members)) for name, members in GROUPS.items()},
         "data-wait": waits,
         "loader": waits,
+        "pauses": bool(tasks.pause.any()),
+        "reads": bool(find_reads(tasks).copies.any()),
         "sync": bool(tasks.awaits.any()),
         "skew": bool(tasks.collective.any()),
         "host": True,

@@ -6,27 +6,33 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traceprobe.replay.graph import Graph, Shape, graph_of
+from traceprobe.replay.graph import Graph, Shape, Shapes, graph_of
 from traceprobe.replay.tasks import Floats, RankSchedule
 
 TOGETHER = 64
 """Scenarios that are played at once."""
 
 
-def simulate(schedules: Sequence[RankSchedule], *, balanced: bool = False) -> float:
+def simulate(
+    schedules: Sequence[RankSchedule], shapes: Shapes | None = None, *, balanced: bool = False
+) -> float:
     """Step of the slowest rank, ns; ranks that wait for each other are equally fast.
 
     Args:
+        shapes: those of what was played before, which are not looked for again.
         balanced: the mean of the ranks instead, as if their work had been shared out evenly.
     """
-    return simulate_all([schedules], balanced=balanced)[0]
+    return simulate_all([schedules], shapes, balanced=balanced)[0]
 
 
 def simulate_all(
-    scenarios: Sequence[Sequence[RankSchedule]], *, balanced: bool = False
+    scenarios: Sequence[Sequence[RankSchedule]],
+    shapes: Shapes | None = None,
+    *,
+    balanced: bool = False,
 ) -> list[float]:
     """The same of many scenarios; those that differ in times alone are played at once."""
-    shapes: dict[bytes, Shape] = {}
+    shapes = {} if shapes is None else shapes
     alike: dict[int, list[tuple[int, Graph]]] = {}
     steps: list[list[float]] = [[] for _ in scenarios]
     for number, schedules in enumerate(scenarios):
@@ -45,7 +51,7 @@ def simulate_all(
     return [pick(each) / count for each, count in zip(steps, iterations, strict=True)]
 
 
-def graphs_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> list[Graph]:
+def graphs_of(schedules: Sequence[RankSchedule], shapes: Shapes) -> list[Graph]:
     """One graph of all ranks, or one of each where their collectives do not fit together."""
     together = graph_of(schedules, shapes)
     if together is not None:

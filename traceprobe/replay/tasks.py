@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceprobe.errors import ImpossibleChange
@@ -22,8 +23,7 @@ ALONE = -1
 """Instead of the number of a process group: no other rank takes part."""
 
 
-@dataclass(frozen=True)
-class Tasks:
+class Tasks(msgspec.Struct, frozen=True):
     """A row of a `Replay` each, in launch order, with the same meaning; times are ns.
 
     Args:
@@ -31,6 +31,7 @@ class Tasks:
         line: thread that launches, or threads that take turns.
         group: of a message, the number of the process group that makes it together, which is
             the same on all ranks; UNNAMED where a message has no known one, else ALONE.
+        pause: part of `host` that is no launching, and stays where that gets faster.
         alone, alone_host: shares of `duration` and `host` that are left without communication.
         row, back: pairs of a task, by its number, and the distance to one that must end before.
     """
@@ -40,6 +41,7 @@ class Tasks:
     stream: Int64s
     first_host: Floats
     host: Floats
+    pause: Floats
     duration: Floats
     lag: Floats
     tail: Floats
@@ -90,9 +92,18 @@ class Tasks:
         )
 
     def hosted(self, factors: float | Floats) -> Tasks:
-        """The tasks with the host's own time times `factors`, one for all or one for each."""
-        host = self.host * factors
-        return replace(self, first_host=np.minimum(self.first_host * factors, host), host=host)
+        """The tasks with the host's launching times `factors`, one for all or one for each."""
+        host = self.pause + np.maximum(self.host - self.pause, 0.0) * factors
+        before = np.minimum(self.pause, self.first_host)
+        first_host = before + (self.first_host - before) * factors
+        return replace(self, first_host=np.minimum(first_host, host), host=host)
+
+    def unpaused(self) -> Tasks:
+        """The tasks without pauses of the host."""
+        host = np.maximum(self.host - self.pause, 0.0)
+        first_host = np.maximum(self.first_host - self.pause, 0.0)
+        nothing = np.zeros(len(self))
+        return replace(self, first_host=np.minimum(first_host, host), host=host, pause=nothing)
 
     def without_needs(self, which: Bools) -> Tasks:
         """The tasks, of which some need nothing of other streams."""
@@ -111,16 +122,15 @@ class Tasks:
         return Tasks(**rows, row=row.astype(np.int64), back=self.back[each])
 
 
-_TIMES = ("first_host", "host", "duration", "lag", "tail")
+_TIMES = ("first_host", "host", "pause", "duration", "lag", "tail")
 _SHARES = ("alone", "alone_host")
-ROWS = tuple(f.name for f in fields(Tasks) if f.name not in ("row", "back"))
+ROWS = tuple(name for name in Tasks.__struct_fields__ if name not in ("row", "back"))
 """Columns with a value for each task."""
 UNNAMED = 0
 """Process group of messages whose group is not known: all ranks make them in one order."""
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """A row of `Tasks`; `needs`: distances to tasks that must end before."""
 
     kind: str
@@ -128,6 +138,7 @@ class Task:
     stream: int = 0
     first_host: float = 0.0
     host: float = 0.0
+    pause: float = 0.0
     duration: float = 0.0
     lag: float = 0.0
     tail: float = 0.0
@@ -155,9 +166,9 @@ class Task:
 def tasks_of(rows: Sequence[Task]) -> Tasks:
     """Rows as columns."""
     columns: dict[str, Any] = {
-        f.name: np.array([getattr(row, f.name) for row in rows], dtype=_dtype(f.name))
-        for f in fields(Task)
-        if f.name != "needs"
+        name: np.array([getattr(row, name) for row in rows], dtype=_dtype(name))
+        for name in Task.__struct_fields__
+        if name != "needs"
     }
     row = [number for number, task in enumerate(rows) for _ in task.needs]
     back = [distance for task in rows for distance in task.needs]
@@ -182,8 +193,7 @@ def _dtype(name: str) -> Any:
     return np.float64 if name in (*_TIMES, *_SHARES, "data_wait") else np.int64
 
 
-@dataclass(frozen=True)
-class RankSchedule:
+class RankSchedule(msgspec.Struct, frozen=True):
     """What one rank does.
 
     Args:
@@ -214,7 +224,8 @@ def schedule_of(replay: Replay) -> RankSchedule:
         )
     count = len(replay.kind)
     times = {
-        name: np.array(getattr(replay, f"{name}_ns"), float) for name in (*_TIMES, "data_wait")
+        name: np.array(getattr(replay, f"{name}_ns") or [0] * count, float)
+        for name in (*_TIMES, "data_wait")
     }
     kind = np.array(replay.kinds, dtype=np.str_)[np.array(replay.kind)]
     message = kind == "communication"

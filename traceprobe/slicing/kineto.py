@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceprobe.ingest.kineto.columns import GPU, base_ns
+from traceprobe.ingest.kineto.categories import GPU
+from traceprobe.ingest.kineto.columns import base_ns
 from traceprobe.ingest.kineto.sync_notes import RECORDS, SYNC_NOTES
 from traceprobe.ingest.kineto.values import floats, nanoseconds
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.slicing.kineto_events import read_metadata, readable_events, write_trace
 from traceprobe.slicing.kineto_fields import (
     LEFT_OUT,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from traceprobe.ingest.foreign_traces import FOREIGN_PROCESSES
-from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
-from traceprobe.ingest.kineto.gpu_samples import CATEGORY as SAMPLED
+from traceprobe.ingest.kineto.categories import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
+from traceprobe.ingest.kineto.hardware_counters import CATEGORY as SAMPLED
 from traceprobe.ingest.kineto.kernel_counters import CATEGORY as COUNTED
 from traceprobe.ingest.kineto.sync_notes import SYNC_NOTES
 from traceprobe.ingest.untrusted_values import tool_version

@@ -17,6 +17,11 @@ _GPU = re.compile(r"CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)")
 _NOTES = re.compile(r"CUPTI_ACTIVITY_KIND_(SYNCHRONIZATION|CUDA_EVENT)")
 """What is noted of a call. Records have no time of their own on the host's clock."""
 
+_SAMPLED = (
+    "EXISTS (SELECT 1 FROM windows w WHERE t.timestamp >= w.gpu_low AND t.timestamp < w.gpu_high)"
+)
+"""Samples of counters: they are of a GPU, not of a process."""
+
 
 def write_nsight_slice(source: Path, target: Path, plan: SlicePlan) -> None:
     """Write the slice as a database of its own."""
@@ -81,6 +86,8 @@ def _rule(table: str, columns: set[str]) -> str:
         return f"(t.eventType NOT IN (34, 59, 60, 70, 71) AND {of_process}) OR {timed}"
     if "start" in columns and owner:
         return _inside(pid)
+    if table == "GPU_METRICS" and {"timestamp", "typeId", "metricId"} <= columns:
+        return _SAMPLED
     if table in ("PROCESSES", "ThreadNames"):
         return f"{pid} IN (SELECT pid FROM windows)"
     return "1"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from traceprobe.ingest.nsight.gpu_metrics import is_known
 from traceprobe.slicing.public_values import is_public_thread, public_record
 from traceprobe.vocabulary import quoted, told
 
@@ -26,6 +27,8 @@ _NVTX = (
 _OVERHEAD = "start end eventClass globalTid correlationId nameId returnValue overheadType"
 _PARAMETERS, _CODES = "name value", "id name label"
 _CONTEXT = "hwId vmId processId deviceId contextId"
+COUNTERS = "TARGET_INFO_GPU_METRICS"
+"""Names of sampled counters; unknown ones stay behind."""
 COLUMNS: Mapping[str, frozenset[str]] = {
     table: frozenset(columns.split())
     for table, columns in {
@@ -59,7 +62,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
         "computeMajor computeMinor threadsPerWarp clockRate memoryBandwidth l2CacheSize "
         "constantMemory asyncEngines isDiscrete maxBlocksPerSm maxRegistersPerBlock "
         "maxRegistersPerSm maxShmemPerBlock maxShmemPerBlockOptin maxShmemPerSm "
-        "maxThreadsPerBlock maxWarpsPerSm",
+        "maxThreadsPerBlock maxWarpsPerSm busLocation chipName",
         "TARGET_INFO_CUDA_DEVICE": "gpuId cudaId pid numMultiprocessors",
         "TARGET_INFO_CUDA_CONTEXT_INFO": f"nullStreamId {_CONTEXT} parentContextId isGreenContext "
         "numMultiprocessors",
@@ -80,6 +83,8 @@ COLUMNS: Mapping[str, frozenset[str]] = {
         "ENUM_DIAGNOSTIC_SEVERITY_LEVEL": _CODES,
         "ENUM_NSYS_EVENT_CLASS": _CODES,
         "ENUM_NSYS_EVENT_TYPE": _CODES,
+        "GPU_METRICS": "timestamp typeId metricId value",
+        COUNTERS: "typeId sourceId metricId metricName",
         "traceprobe": "rank json",
     }.items()
 }
@@ -119,10 +124,14 @@ def public_text(table: str, column: str, present: list[str]) -> str | None:
         return _call("clear", value)
     return {
         ("TARGET_INFO_GPU", "name"): value,
+        ("TARGET_INFO_GPU", "chipName"): value,
+        # Nobody's business, but other tools group by it.
+        ("TARGET_INFO_GPU", "busLocation"): "NULL",
         ("META_DATA_EXPORT", "name"): value,
         ("EXPORT_META_DATA", "name"): value,
         ("PROCESSES", "name"): "'python'",
         ("DIAGNOSTIC_EVENT", "text"): _call("quoted", value),
+        (COUNTERS, "metricName"): value,
         ("traceprobe", "json"): _call("record", value),
     }.get((table, column))
 
@@ -131,6 +140,8 @@ def public_rows(table: str, present: list[str]) -> str:
     """SQL condition on a row `t` for its texts alone."""
     if table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
         return _call("parameter", "t.name")
+    if table == COUNTERS and "metricName" in present:
+        return _call("counter", "t.metricName")
     if table == "ThreadNames" and "nameId" in present:
         return f"t.nameId IN (SELECT id FROM source.StringIds WHERE {_call('thread', 'value')})"
     if table.startswith("ENUM_") and "label" in present:
@@ -141,6 +152,7 @@ def public_rows(table: str, present: list[str]) -> str:
 FUNCTIONS: Mapping[str, Callable[[str], Value]] = {
     "parameter": lambda name: _PUBLIC_PARAMETER.fullmatch(name) is not None,
     "thread": is_public_thread,
+    "counter": is_known,
     "quoted": quoted,
     "clear": lambda value: value if told(value) == value else None,
     "numbers": lambda value: _numbers(value),

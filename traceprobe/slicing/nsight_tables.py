@@ -70,6 +70,10 @@ def public_columns(db: sqlite3.Connection) -> dict[str, list[str]]:
     return columns
 
 
+_TYPES = {name: name for name in ("INTEGER", "TEXT", "REAL", "BLOB")}
+"""Types that columns of a copy may have; any other text of a file may be anything."""
+
+
 def copy_table(
     db: sqlite3.Connection,
     table: str,
@@ -77,7 +81,9 @@ def copy_table(
     condition: str = "1",
     change: Callable[[str, str], str] = lambda column, value: value,
 ) -> None:
-    """Copy a table with the columns and texts that are passed on.
+    """Copy a table with the columns and texts that are passed on, and their types.
+
+    Tools that read an export by SQL of their own sort and subtract by declared types.
 
     Args:
         condition: SQL condition on a row `t`.
@@ -86,8 +92,11 @@ def copy_table(
     chosen = ", ".join(
         f'{change(column, _value(table, column, columns))} AS "{column}"' for column in columns
     )
+    types = {row[1]: row[2] for row in db.execute(f'PRAGMA source.table_info("{table}")')}
+    declared = ", ".join(f'"{column}" {_TYPES.get(types[column], "")}' for column in columns)
+    db.execute(f'CREATE TABLE main."{table}" ({declared})')
     db.execute(
-        f'CREATE TABLE main."{table}" AS SELECT {chosen} FROM source."{table}" t '
+        f'INSERT INTO main."{table}" SELECT {chosen} FROM source."{table}" t '
         f"WHERE ({condition}) AND ({public_rows(table, columns)})"
     )
 

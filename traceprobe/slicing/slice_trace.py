@@ -12,7 +12,8 @@ import polars as pl
 
 from traceprobe.errors import UsageError
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import UNKNOWN, Trace
+from traceprobe.model.codes import UNKNOWN
+from traceprobe.model.events import Trace, rows_of
 from traceprobe.slicing.window import SlicePlan, Window
 from traceprobe.system.atomic_write import compress, write_beside
 from traceprobe.timeline.iteration_groups import find_iterations
@@ -57,7 +58,8 @@ def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int
         of_process = pl.col("pid") == pid
         ops, ranges = trace.gpu_ops.filter(of_process), trace.host_ranges.filter(of_process)
         calls = trace.host_calls.filter(of_process)
-        marker = find_iterations(ranges, ops, calls, trace.names, step)
+        operators = rows_of(trace.host_operators, "pid", pid)
+        marker = find_iterations(ranges, operators, ops, calls, trace.names, step)
         if marker is None:
             raise UsageError(
                 f"{trace.origin.name}: process {pid} has no step marker; name the steps with --step"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from traceprobe.model.events import Trace
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """Host time of the kept steps of one process, ns on the trace's clock, [low, high).
 
     `gpu_low`, `gpu_high` bound the work that was launched in it, for rows without a launch.
@@ -20,8 +19,7 @@ class Window:
     gpu_high: int
 
 
-@dataclass(frozen=True)
-class SlicePlan:
+class SlicePlan(msgspec.Struct, frozen=True):
     """What to keep of a trace. `note` is written into the slice."""
 
     trace: Trace

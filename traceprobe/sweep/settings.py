@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from traceprobe.capture import program
 from traceprobe.capture.ladder import Ladder, Rung
@@ -14,8 +15,7 @@ from traceprobe.capture.run_recording import RecordingRequest
 _FOLDER = "--data-folder"
 
 
-@dataclass(frozen=True)
-class SweepSettings:
+class SweepSettings(msgspec.Struct, frozen=True):
     """How the rungs of a ladder are run.
 
     Args:

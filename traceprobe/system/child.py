@@ -16,10 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from traceprobe.system import isolated
 
@@ -34,27 +33,23 @@ class ChildEnded(Exception):
     """A child is gone; the message says how."""
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(NamedTuple):
     """The child has begun."""
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """The fraction of its job that is done."""
 
     fraction: float
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """What its job came to."""
 
     result: Any
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(NamedTuple):
     """What its job raised."""
 
     error: Exception
@@ -76,7 +71,7 @@ class Child:
                     isolated.command(CODE), stdin=jobs.fileno(), stdout=answers.fileno()
                 )
         except OSError as error:
-            self._close()
+            self.close()
             raise ChildEnded(error.strerror or str(error)) from error
 
     def fileno(self) -> int:
@@ -110,28 +105,32 @@ class Child:
         """Let it clean up what it has begun, and end."""
         self._process.terminate()
 
-    def end(self, seconds: float) -> None:
-        """Wait for its end that long, then insist."""
-        self._close()
+    def wait(self, seconds: float) -> None:
+        """Wait for its end that long, then insist. Its pipes stay: another thread may use them."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def _how(self) -> str:
-        self.end(GRACE_S)
-        code = self._process.returncode
-        return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Give it no more jobs, and hear no more answers: it ends when it has noticed."""
         self._jobs.close()
         self._answers.close()
+
+    def _how(self) -> str:
+        self.close()
+        self.wait(GRACE_S)
+        code = self._process.returncode
+        return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 @contextmanager
 def children() -> Iterator[list[Child]]:
-    """A list for children, which are ended in the end: at once where something failed."""
+    """A list for children, which are ended in the end: at once where something failed.
+
+    By then no other thread may listen to them.
+    """
     started: list[Child] = []
     try:
         yield started
@@ -140,11 +139,22 @@ def children() -> Iterator[list[Child]]:
             child.tell_to_end()
         raise
     finally:
-        deadline = time.monotonic() + GRACE_S
         for child in started:
-            child._close()
-        for child in started:
-            child.end(max(deadline - time.monotonic(), 0.0))
+            child.close()
+        _wait_for_all(started)
+
+
+def end_all(started: Sequence[Child]) -> None:
+    """End children that other threads listen to: those hear that they are gone."""
+    for child in started:
+        child.tell_to_end()
+    _wait_for_all(started)
+
+
+def _wait_for_all(started: Sequence[Child]) -> None:
+    deadline = time.monotonic() + GRACE_S
+    for child in started:
+        child.wait(max(deadline - time.monotonic(), 0.0))
 
 
 def wait_for_answers(started: Sequence[Child]) -> list[Child]:
@@ -177,26 +187,30 @@ def serve() -> None:
     while True:
         function, arguments = due.get()
         try:
-            answer: Done | Failed = Done(function(*arguments, _teller(answers)))
+            _send(answers, Done(function(*arguments, _teller(answers))))
         except SystemExit:
             raise
         except BaseException as error:  # a panic of polars is no Exception
-            answer = Failed(_portable(error))
-        _send(answers, answer)
+            _send(answers, Failed(_portable(error)))
 
 
 def _receive(
     jobs: Connection, due: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]]
 ) -> None:
-    """Hand on jobs; end this process when the one that gives them closes its end, or is gone."""
-    with suppress(EOFError, OSError):
-        while True:
-            due.put(jobs.recv())
-    main = threading.main_thread().ident
-    assert main is not None
-    signal.pthread_kill(main, signal.SIGTERM)
-    time.sleep(GRACE_S)
-    os._exit(1)
+    """Hand on jobs; end this process when the one that gives them closes its end, or is gone.
+
+    So does a job that cannot be unpickled here: nobody would answer it.
+    """
+    try:
+        with suppress(EOFError, OSError):
+            while True:
+                due.put(jobs.recv())
+    finally:
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGTERM)
+        time.sleep(GRACE_S)
+        os._exit(1)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

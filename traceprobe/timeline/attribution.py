@@ -9,12 +9,13 @@ that ended the gap. So the owners of a class sum to that class of the partition 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
-from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.codes import UNKNOWN, Int64s, Source
 from traceprobe.model.sidecar import KernelOwners
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION, Level
 from traceprobe.timeline.device_timeline import DeviceTimeline
@@ -28,7 +29,7 @@ from traceprobe.timeline.intervals import (
     union,
 )
 from traceprobe.timeline.kernel_owners import OwnedKernels, owned_kernels
-from traceprobe.timeline.partition import class_of_op, exclusive_sets
+from traceprobe.timeline.partition import class_of_op
 from traceprobe.timeline.rank_collectives import summary_windows
 
 _OF_HOST = ("idle_host", "idle_data_wait", "idle_unexplained")
@@ -37,8 +38,7 @@ _Shares = tuple[Int64s, ...]
 """Columns of `Attribution.shares`, in its order; a path may have several rows."""
 
 
-@dataclass(frozen=True)
-class Attribution:
+class Attribution(msgspec.Struct, frozen=True):
     """Owners of time.
 
     Args:
@@ -58,28 +58,61 @@ class Attribution:
     unfit: int = 0
 
 
-def attribution(
+class Owners(msgspec.Struct, frozen=True):
+    """What encloses the launches of a device, whichever of its windows are asked for.
+
+    Args:
+        paths: those found so far. nests: by thread. waiting: calls that wait for the GPU.
+        owned: paths above the operations. launched: their own.
+    """
+
+    paths: Paths
+    nests: Mapping[int, HostNest]
+    waiting: pl.DataFrame
+    owned: OwnedKernels
+    launched: Int64s
+
+    def copy(self) -> Owners:
+        """The same, to whose paths others can be added."""
+        paths = self.paths.copy()
+        nests = {number: replace(nest, paths=paths) for number, nest in self.nests.items()}
+        return replace(self, paths=paths, nests=nests)
+
+
+def find_owners(
     account: DeviceTimeline, names: Sequence[str], noted: KernelOwners | None = None
-) -> Attribution:
-    """The owners of the windows that the summary covers.
+) -> Owners:
+    """What encloses the launches of a device.
 
     Args:
         names: of the trace.
         noted: what the recording knows of kernels that nothing encloses.
     """
-    inside = _summarised(account)
     threads = {*account.ops["thread"].unique().to_list(), account.process.host.step_thread}
     waiting = account.process.calls.filter("blocking")
     threads |= set(waiting["thread"].unique().to_list())
     paths, nests = host_nests(account.process, names, sorted(threads - {UNKNOWN}))
     owned = _launch_paths(account, paths, nests, names, noted)
     launched = paths.below(owned.above, Level.KERNEL, account.ops["name"].to_numpy().astype(int))
-    exclusive = {name: intersect(own, inside) for name, own in exclusive_sets(account.sets).items()}
+    return Owners(paths, nests, waiting, owned, launched)
+
+
+def attribution(account: DeviceTimeline, owners: Owners) -> Attribution:
+    """The owners of the windows that the summary covers.
+
+    Args:
+        owners: of the same device; they stay as they are.
+    """
+    owners = owners.copy()
+    inside, owned = _summarised(account), owners.owned
+    exclusive = {name: intersect(own, inside) for name, own in account.own.items()}
     shares = [
-        _busy(account, exclusive, launched, inside),
-        *_idle(account, exclusive, launched, paths, nests, waiting, inside),
+        _busy(account, exclusive, owners.launched, inside),
+        *_idle(account, exclusive, owners, inside),
     ]
-    return Attribution(paths, owned.above, _summed(shares), owned.names, owned.replays, owned.unfit)
+    return Attribution(
+        owners.paths, owned.above, _summed(shares), owned.names, owned.replays, owned.unfit
+    )
 
 
 def _summarised(account: DeviceTimeline) -> Intervals:
@@ -112,13 +145,16 @@ def _shares(kind: Int64s | int, path: Int64s, ns: Int64s, count: Int64s | int = 
 
 def _summed(shares: Sequence[_Shares]) -> pl.DataFrame:
     """One row for each class and path that has time or operations."""
-    columns = map(np.concatenate, zip(*shares, strict=True))
-    rows = pl.DataFrame(dict(zip(("class", "path", "ns", "count"), columns, strict=True)))
-    return (
-        rows.group_by("class", "path")
-        .agg(pl.col("ns").sum(), pl.col("count").sum())
-        .filter((pl.col("ns") > 0) | (pl.col("count") > 0))
-        .sort("class", "path")
+    kind, path, ns, count = map(np.concatenate, zip(*shares, strict=True))
+    width = int(path.max(initial=0)) + 1
+    owners, place = np.unique(kind * width + path, return_inverse=True)
+    sums = np.zeros((2, len(owners)), dtype=np.int64)
+    np.add.at(sums[0], place, ns)
+    np.add.at(sums[1], place, count)
+    some = (sums > 0).any(axis=0)
+    owners, (spent, counted) = owners[some], sums[:, some]
+    return pl.DataFrame(
+        {"class": owners // width, "path": owners % width, "ns": spent, "count": counted}
     )
 
 
@@ -165,15 +201,13 @@ def _busy(
 def _idle(
     account: DeviceTimeline,
     exclusive: Mapping[str, Intervals],
-    launched: Int64s,
-    paths: Paths,
-    nests: Mapping[int, HostNest],
-    waiting: pl.DataFrame,
+    owners: Owners,
     inside: Intervals,
 ) -> Iterator[_Shares]:
     """Idle time, by cause."""
+    paths, nests, launched = owners.paths, owners.nests, owners.launched
     named = {
-        "idle_sync": _calls(waiting, paths, nests),
+        "idle_sync": _calls(owners.waiting, paths, nests),
         "idle_data_wait": _loading(account, nests),
         "idle_profiler": _profiling(account, paths),
     }

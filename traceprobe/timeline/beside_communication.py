@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.model.contention import SLOW_GBPS, SLOWDOWN, SLOWDOWN_OF_OTHERS
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.device_timeline import DeviceTimeline

@@ -9,13 +9,13 @@ ranks, so the differences of the ends are those of the clocks, and constant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe.model.accounting import ENDS_TOGETHER, FEWEST_ALIGNED
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 from traceprobe.timeline.collective_matching import sequences
 from traceprobe.timeline.rank_collectives import WHOLE, RankCollectives
 

@@ -2,30 +2,25 @@
 
 The first launch of a kernel loads its code, the first product sets up a library, the first large
 tensor allocates. Each is a single call that lasts far longer than calls of its name otherwise do.
-`torch.compile` compiles at the first call of a model, and writes ranges around that. Calls that
-keep the GPU waiting in every iteration alike set nothing up: so does an allocator that returns its
-memory to the device each time.
+`torch.compile` compiles at the first call of a model; where it does so again and again, that is no
+set-up. Nor are calls that keep the GPU waiting in every iteration alike: so does an allocator that
+returns its memory to the device each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import SET_UP_MEDIANS, SET_UP_NS
-from traceprobe.model.events import UNKNOWN, Call, Int64s
+from traceprobe.model.codes import UNKNOWN, Call, Int64s
 from traceprobe.timeline.idle import Gaps
 from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, merge, per_window, union
 
 _FEW = 3
 """Calls of a name that have no usual length; those are compared with all others."""
-
-
-_COMPILES = "(dynamo_timed)"
-"""In the names of ranges that PyTorch writes around the stages of a compilation."""
 _ENOUGH = 3
 """Windows that show whether something recurs."""
 _RECURS = 0.5
@@ -60,11 +55,11 @@ def find_set_up(
 
     Args:
         calls: HOST_CALLS of the process. ops: GPU_OPS of the process.
-        compiling: when the process compiles, by `compilation`. gaps: those of one device.
+        compiling: when the process compiles. gaps: those of one device.
         edges: of the windows of that device. chosen: which of them are judged.
     """
     idle = Intervals(gaps.t0, gaps.t1)
-    if _recurs(compiling, idle, edges, chosen):
+    if keeps_compiling(compiling, edges, chosen):
         compiling = EMPTY
     slow = _slow_calls(calls, ops)
     again = [
@@ -76,11 +71,14 @@ def find_set_up(
     return SetUp(slow, compiling, intersect(idle, merge(_inside(slow), compiling)))
 
 
-def compilation(ranges: pl.DataFrame, names: Sequence[str]) -> Intervals:
-    """When the host compiles, by the ranges that `torch.compile` writes around its stages."""
-    written = ranges["name"].unique().to_list()
-    stages = ranges.filter(pl.col("name").is_in([i for i in written if _COMPILES in names[i]]))
-    return _inside(stages)
+def keeps_compiling(compiling: Intervals, edges: Int64s, chosen: Int64s) -> bool:
+    """Whether a process still compiles when it should long be warm: again and again.
+
+    Args:
+        compiling, edges, chosen: as `find_set_up` takes them.
+    """
+    compiles = per_window(compiling, edges)[chosen] > 0
+    return bool(compiles.sum() >= _ENOUGH and compiles[len(compiles) // 2 :].any())
 
 
 def _slow_calls(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -8,19 +8,18 @@ wherever a run has several.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Int64s, Operation
+from traceprobe.model.codes import UNKNOWN, Int64s, Operation
 from traceprobe.timeline.rank_collectives import RankCollectives
 
 _OPERATION_BIT = 57
 """Where a number of a group leaves room for that of an operation."""
 
 
-@dataclass(frozen=True)
-class MatchedCollectives:
+class MatchedCollectives(msgspec.Struct, frozen=True):
     """Collectives of one rank that other ranks have too.
 
     Args:

@@ -8,13 +8,14 @@ So only durations are compared, never clocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe.model.accounting import FEW_LATE, STRAGGLER
-from traceprobe.model.events import UNKNOWN, Int64s
+from traceprobe.model.codes import UNKNOWN, Int64s
 from traceprobe.timeline import skew
 from traceprobe.timeline.collective_matching import sequences, within_groups
 from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
@@ -22,8 +23,7 @@ from traceprobe.timeline.rank_collectives import EXPLAINS, RankCollectives
 from traceprobe.timeline.stage_waits import IS_MESSAGE, StageWaits, causes
 
 
-@dataclass(frozen=True)
-class CollectiveWaits:
+class CollectiveWaits(msgspec.Struct, frozen=True):
     """Matched collectives of a run.
 
     Args:

@@ -7,11 +7,12 @@ collective is its shortest duration among the ranks; what a rank spends in it be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import polars as pl
+from msgspec.structs import replace
 
-from traceprobe.model.events import UNKNOWN, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, intersect, per_window, union
@@ -22,8 +23,7 @@ KEY = ("operation", "bytes", "group_size")
 """What collectives have in common that are reported together."""
 
 
-@dataclass(frozen=True)
-class CollectiveGroup:
+class CollectiveGroup(msgspec.Struct, frozen=True):
     """Collectives of one operation, message size and number of ranks; sums over its launches.
 
     Args:

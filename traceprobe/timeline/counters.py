@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.timeline.collectives import bus_factor
 
 COPIES: Mapping[str, Kind] = {
@@ -40,7 +40,8 @@ def waiting_launches(ops: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns `stream`, `t0` and `t1`, ns.
     """
-    launched = ops.filter(pl.col("linked") & (pl.col("correlation") != UNKNOWN))
+    columns = ("device", "stream", "correlation", "launch_t0", "t0", "linked")
+    launched = ops.select(columns).filter(pl.col("linked") & (pl.col("correlation") != UNKNOWN))
     shared = pl.col("correlation").is_duplicated()
     alone = launched.filter(~shared).select("stream", "launch_t0", "t0")
     graphs = (

@@ -9,19 +9,19 @@ this thread had launched to last; an edge that the times contradict is dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, StreamEvent
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, StreamEvent
 
 TOLERANCE_NS = 1_000
 """An operation that starts this much before the end of another did not wait for it."""
 
 
-@dataclass(frozen=True)
-class Dependencies:
+class Dependencies(msgspec.Struct, frozen=True):
     """What operations need of other streams, and calls of the host of the device.
 
     Args:
@@ -176,7 +176,7 @@ def recorded_of(waits: pl.DataFrame, records: pl.DataFrame) -> tuple[Int64s, Boo
     """
     count = len(waits)
     found, named = np.full(count, UNKNOWN, dtype=np.int64), np.zeros(count, dtype=bool)
-    if not len(records):
+    if not count or not len(records):
         return found, named
     numbered = records.with_row_index("at").with_columns(pl.col("at").cast(pl.Int64))
     rows = waits.with_row_index("wait").with_columns(pl.col("wait").cast(pl.Int64))
@@ -205,40 +205,45 @@ class _Launches:
     """Looks up operations by the time of their launch."""
 
     def __init__(self, ops: pl.DataFrame) -> None:
-        rows = ops.select("launch_t0", "stream", "thread").with_columns(
-            row=pl.int_range(pl.len(), dtype=pl.Int64)
-        )
-        self._rows = rows.sort("launch_t0", maintain_order=True)
+        launch = ops["launch_t0"].to_numpy()
+        order = np.argsort(launch, kind="stable")
+        self._rows = order
+        self._launch = launch[order]
+        self._stream, self._thread = (ops[c].to_numpy()[order] for c in ("stream", "thread"))
 
     def last_on(self, stream: Int64s, until: Int64s) -> Int64s:
         """The last operation that was launched to a stream before an instant."""
-        return self._nearest("stream", stream, until, "backward", "row")
+        return self._nearest(self._stream, stream, until, self._rows, "last")
 
     def next_on(self, stream: Int64s, since: Int64s) -> Int64s:
         """The first operation that was launched to a stream after an instant."""
-        return self._nearest("stream", stream, since, "forward", "row")
+        return self._nearest(self._stream, stream, since, self._rows, "first")
 
     def last_stream(self, thread: Int64s, until: Int64s) -> Int64s:
         """The stream that a thread had launched to last before an instant."""
-        return self._nearest("thread", thread, until, "backward", "stream")
+        return self._nearest(self._thread, thread, until, self._stream, "last")
 
     def next_stream(self, thread: Int64s, since: Int64s) -> Int64s:
         """The stream that a thread launched to first after an instant."""
-        return self._nearest("thread", thread, since, "forward", "stream")
+        return self._nearest(self._thread, thread, since, self._stream, "first")
 
     def _nearest(
-        self, by: str, key: Int64s, instants: Int64s, strategy: str, wanted: str
+        self,
+        keys: Int64s,
+        asked: Int64s,
+        instants: Int64s,
+        wanted: Int64s,
+        which: Literal["first", "last"],
     ) -> Int64s:
-        asked = pl.DataFrame({by: key, "launch_t0": instants}).with_row_index("asked")
-        known = self._rows
-        if strategy == "forward":  # of launches at one instant the first, not the last
-            known = known.unique([by, "launch_t0"], keep="first", maintain_order=True)
-        # Of equal keys a backward search finds the last.
-        near = asked.sort("launch_t0").join_asof(
-            known.select(by, "launch_t0", found=wanted).sort("launch_t0", maintain_order=True),
-            on="launch_t0",
-            by=by,
-            strategy=strategy,  # type: ignore[arg-type]
-            check_sortedness=False,
-        )
-        return near.sort("asked")["found"].fill_null(UNKNOWN).to_numpy()
+        """What is wanted of the last launch with a key at or before each instant, or the first."""
+        found = np.full(len(asked), UNKNOWN, dtype=np.int64)
+        for key in np.unique(asked).tolist():
+            rows, mine = np.flatnonzero(keys == key), np.flatnonzero(asked == key)
+            launch = self._launch[rows]
+            if which == "last":
+                at = np.searchsorted(launch, instants[mine], "right") - 1
+            else:
+                at = np.searchsorted(launch, instants[mine], "left")
+            known = (at >= 0) & (at < len(rows))
+            found[mine[known]] = wanted[rows[at[known]]]
+        return found

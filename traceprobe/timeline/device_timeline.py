@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, rows_of
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.events import rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
-from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window, union
+from traceprobe.timeline.idle import Gaps
+from traceprobe.timeline.intervals import (
+    Intervals,
+    intersect,
+    merge,
+    per_window,
+    sum_per_window,
+    union,
+)
 from traceprobe.timeline.kernel_speed import SpeedChange, find_speed_change
 from traceprobe.timeline.process_timeline import ProcessTimeline
 
@@ -24,8 +33,7 @@ _OTHER_SPEED = {
 }
 
 
-@dataclass(frozen=True)
-class DeviceTimeline:
+class DeviceTimeline(msgspec.Struct, frozen=True):
     """Everything that is known of one device, per window.
 
     Args:
@@ -36,6 +44,9 @@ class DeviceTimeline:
         used: which windows the summary covers.
         reasons: per marker, why it is left out, or None.
         speed: the change of the GPU's speed among the iterations that would count, if any.
+        sets: when each class of work runs, and why the device idles. own: the same, each without
+            those before it.
+        idle: when the device does nothing, between its first operation and its last.
         exclusive: class to ns per window; sums to the window. busy: the same, inclusive.
         observed: classes that the trace can show; the others are null in the report, not 0.
         overlap: kind to ns per window during which compute runs too.
@@ -53,20 +64,28 @@ class DeviceTimeline:
     speed: SpeedChange | None
     collectives: Int64s
     sets: Mapping[str, Intervals]
+    own: Mapping[str, Intervals]
+    idle: Intervals
     exclusive: Mapping[str, Int64s]
     busy: Mapping[str, Int64s]
     observed: frozenset[str]
     overlap: Mapping[str, Int64s]
-    gaps: idle.Gaps
+    gaps: Gaps
     gap_causes: list[str]
     inferred: Int64s
     host_late_after_sync: Int64s
     sync_cost: Int64s
+    pauses: Int64s
 
-    @property
-    def idle(self) -> Intervals:
-        """When the device does nothing, between its first operation and its last."""
-        return merge(*(self.sets[cause] for cause in IDLE_CAUSES))
+    def cost_of(self, delays: Intervals) -> Int64s:
+        """What the device would idle less without something that delays its host, per window.
+
+        As of calls that wait: in them and until the host is ahead again, and never more than they
+        last (`idle.sync_cost`).
+        """
+        blamed = merge(self.sets["idle_sync"], self.sets["idle_host"])
+        cost = idle.sync_cost(self.gaps, self.ops, delays, blamed)
+        return sum_per_window(self.gaps.t0, cost, self.edges)
 
 
 def device_timeline(
@@ -106,6 +125,7 @@ def device_timeline(
     waiting = union(syncs["t0"].to_numpy(), syncs["t1"].to_numpy())
     cost = idle.sync_cost(gaps, ops, waiting, blamed)
     idle_sets = {cause: by_cause[cause] for cause in IDLE_CAUSES}
+    own = partition.exclusive_sets({**sets, **idle_sets})
     return DeviceTimeline(
         process=process,
         device=device,
@@ -117,7 +137,9 @@ def device_timeline(
         speed=speed,
         collectives=collectives,
         sets={**sets, **idle_sets},
-        exclusive=partition.exclusive({**sets, **idle_sets}, edges),
+        own=own,
+        idle=merge(*idle_sets.values()),
+        exclusive=partition.inclusive(own, edges),
         busy=partition.inclusive(sets, edges),
         observed=_observed(process, sets, idle_sets),
         overlap={
@@ -128,17 +150,9 @@ def device_timeline(
         gap_causes=idle.main_causes(gaps, by_cause),
         inferred=per_window(by_cause["data_inferred"], edges),
         host_late_after_sync=per_window(late, edges),
-        sync_cost=_by_window(gaps.t0, cost, edges),
+        sync_cost=sum_per_window(gaps.t0, cost, edges),
+        pauses=per_window(intersect(by_cause["idle_host"], process.host.quiet.host), edges),
     )
-
-
-def _by_window(instants: Int64s, ns: Int64s, edges: Int64s) -> Int64s:
-    """Sum of what belongs to instants, in the windows that they are in."""
-    at = np.searchsorted(edges, instants, "right") - 1
-    inside = (at >= 0) & (at < len(edges) - 1)
-    sums = np.zeros(len(edges) - 1, dtype=np.int64)
-    np.add.at(sums, at[inside], ns[inside])
-    return sums
 
 
 def _reasons(

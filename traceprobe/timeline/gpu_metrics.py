@@ -1,6 +1,6 @@
 """Means of sampled hardware counters over windows and over the time of phases.
 
-A sample stands for the stretch of time since the one before, so a mean is weighted by the part of
+A sample stands for a stretch of time of its own, so a mean is weighted by the part of
 each stretch that lies in what is asked for. A kernel that is shorter than the sampling interval
 shares its samples with its neighbours: what is shorter than a few intervals has no mean.
 """
@@ -8,13 +8,13 @@ shares its samples with its neighbours: what is shorter than a few intervals has
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 from traceprobe.model.taxonomy import BUSY, GPU_METRICS
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, intersect
@@ -31,8 +31,7 @@ Means = Mapping[str, float | None]
 """Metric to its mean, a part of 1; None where too little is sampled."""
 
 
-@dataclass(frozen=True)
-class MetricMeans:
+class MetricMeans(msgspec.Struct, frozen=True):
     """Means of the metrics of a device over the windows of its summary.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Call, Kind
+from traceprobe.model.codes import UNKNOWN, Call, Kind
 from traceprobe.timeline.noted_owners import NotedOwners
 
 _OF_DRIVER = re.compile(r"mem(?:cpy|set)(?=\d\w*$)")

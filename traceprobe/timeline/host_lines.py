@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.timeline.dependencies import Dependencies
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import EMPTY, Intervals, measure_until, merge, subtract, union
@@ -50,8 +50,10 @@ def lines(account: DeviceTimeline, ops: pl.DataFrame) -> Int64s:
 
 def host_times(
     account: DeviceTimeline, ops: pl.DataFrame, line: Int64s, told: Dependencies
-) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
     """End of each launch, host time before it, the row the host waits for, and time for data.
+
+    The last of the five is that part of host time in which the host paused.
 
     A blocking copy is launched when its call begins; the rest of the call is waiting.
 
@@ -60,7 +62,7 @@ def host_times(
     """
     own = _blocking_copies(ops)
     launched = np.where(own, ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy())
-    spent, fetching = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
+    spent, fetching, paused = (np.zeros(len(ops), np.int64) for _ in range(3))
     awaits = np.full(len(ops), UNKNOWN, dtype=np.int64)
     host = account.process.host
     data = subtract(merge(host.data_annotated, host.data_inferred), host.profiler)
@@ -76,10 +78,12 @@ def host_times(
         at = np.maximum(mine, previous)
         unspent = measure_until(left_out, at) - measure_until(left_out, previous)
         spent[rows] = np.maximum(at - previous - unspent, 0)
+        pauses = subtract(host.quiet.host, left_out)
+        paused[rows] = measure_until(pauses, at) - measure_until(pauses, previous)
         fetching[rows] = measure_until(waiting_for_data, at) - measure_until(
             waiting_for_data, previous
         )
-    return launched, spent, awaits, fetching
+    return launched, spent, awaits, fetching, paused
 
 
 def _blocking_copies(ops: pl.DataFrame) -> Bools:

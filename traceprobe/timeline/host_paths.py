@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Source
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Source
 from traceprobe.model.step_names import counts_the_loop
 from traceprobe.model.taxonomy import Level
 from traceprobe.timeline.operators import innermost_rows, parents
@@ -29,8 +29,7 @@ _NAMES = 1 << 31
 _LEVELS = len(Level)
 
 
-@dataclass
-class Paths:
+class Paths(msgspec.Struct):
     """All paths, by number.
 
     Args:
@@ -38,10 +37,14 @@ class Paths:
         level, name: the step: `Level`, and index into the names of the trace.
     """
 
-    parent: list[int] = field(default_factory=list)
-    level: list[int] = field(default_factory=list)
-    name: list[int] = field(default_factory=list)
-    _numbers: dict[int, int] = field(default_factory=dict)
+    parent: list[int] = msgspec.field(default_factory=list)
+    level: list[int] = msgspec.field(default_factory=list)
+    name: list[int] = msgspec.field(default_factory=list)
+    _numbers: dict[int, int] = msgspec.field(default_factory=dict)
+
+    def copy(self) -> Paths:
+        """The same paths; what is added to one is not added to the other."""
+        return Paths([*self.parent], [*self.level], [*self.name], dict(self._numbers))
 
     def below(self, parent: Int64s, level: Int64s | Level, name: Int64s) -> Int64s:
         """The paths one step below others. `parent` and `name` are equally long."""
@@ -73,8 +76,7 @@ class Paths:
         return known
 
 
-@dataclass(frozen=True)
-class Nest:
+class Nest(msgspec.Struct, frozen=True):
     """Intervals of one thread that nest: arrays equally long, sorted by start.
 
     Args:
@@ -102,8 +104,7 @@ class Nest:
         return innermost_rows(2 * self.t0, 2 * self.t1, self.parent, 2 * instants + 1)
 
 
-@dataclass(frozen=True)
-class HostNest(Nest):
+class HostNest(Nest, frozen=True):
     """Ranges, modules and operators of one thread, with the lines that it runs.
 
     Args:

@@ -7,13 +7,12 @@ cause is what the step thread was doing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import LONG_NS
-from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.codes import UNKNOWN, Int64s, Source
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline.intervals import (
     EMPTY,
@@ -30,8 +29,7 @@ from traceprobe.timeline.quiet import Quiet
 from traceprobe.timeline.step_markers import StepMarker
 
 
-@dataclass(frozen=True)
-class Gaps:
+class Gaps(msgspec.Struct, frozen=True):
     """Gaps of one device, ascending. Arrays equally long, int64 ns or row numbers of the ops.
 
     Args:
@@ -50,8 +48,7 @@ class Gaps:
     thread: Int64s
 
 
-@dataclass(frozen=True)
-class HostState:
+class HostState(msgspec.Struct, frozen=True):
     """What the host of one process does, as sets of time.
 
     Args:
@@ -201,7 +198,7 @@ def main_causes(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     """The cause that fills most of each gap."""
     causes = [by_cause[name] for name in IDLE_CAUSES]
     spent = np.stack([measure_until(c, gaps.t1) - measure_until(c, gaps.t0) for c in causes])
-    return [IDLE_CAUSES[i] for i in np.argmax(spent, axis=0)] if len(gaps.t0) else []
+    return [IDLE_CAUSES[i] for i in np.argmax(spent, axis=0).tolist()] if len(gaps.t0) else []
 
 
 def idle_after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:

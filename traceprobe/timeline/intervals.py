@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 
 
 class Intervals(NamedTuple):
@@ -26,10 +26,12 @@ EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 def union(t0: Int64s, t1: Int64s) -> Intervals:
     """The instants covered by any of the given intervals, in any order, overlapping or not."""
     keep = t1 > t0
-    order = np.argsort(t0[keep], kind="stable")
-    start, end = t0[keep][order], t1[keep][order]
+    start, end = (t0, t1) if keep.all() else (t0[keep], t1[keep])
     if not len(start):
         return EMPTY
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
     first = np.concatenate([[True], start[1:] > reach[:-1]])
     last = np.concatenate([first[1:], [True]])
@@ -80,7 +82,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
 
 def measure_until(a: Intervals, instants: Int64s) -> Int64s:
     """Length of the part of `a` before each instant."""
-    if not len(a.t0):
+    if not len(a.t0) or not len(instants):
         return np.zeros(len(instants), dtype=np.int64)
     before = np.concatenate([[0], np.cumsum(a.t1 - a.t0)])
     at = np.searchsorted(a.t0, instants, "right")
@@ -92,6 +94,15 @@ def measure_until(a: Intervals, instants: Int64s) -> Int64s:
 def per_window(a: Intervals, edges: Int64s) -> Int64s:
     """Length of `a` inside each window [edges[k], edges[k + 1])."""
     return np.diff(measure_until(a, edges))
+
+
+def sum_per_window(instants: Int64s, ns: Int64s, edges: Int64s) -> Int64s:
+    """Sum of what belongs to instants, in the windows that they are in."""
+    at = np.searchsorted(edges, instants, "right") - 1
+    inside = (at >= 0) & (at < len(edges) - 1)
+    sums = np.zeros(len(edges) - 1, dtype=np.int64)
+    np.add.at(sums, at[inside], ns[inside])
+    return sums
 
 
 def innermost(t0: Int64s, t1: Int64s, label: Int64s) -> tuple[Int64s, Int64s]:

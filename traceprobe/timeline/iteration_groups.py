@@ -8,13 +8,13 @@ micro-batches of one update. The contents of the marked windows then repeat with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe.model.accounting import BATCH_BYTES
-from traceprobe.model.events import UNKNOWN, Int64s, Kind
+from traceprobe.model.codes import UNKNOWN, Int64s, Kind
 from traceprobe.timeline.kernel_period import update_times
 from traceprobe.timeline.repetitions import Cycle, contents_of, find_cycle, plain_windows
 from traceprobe.timeline.step_markers import OPTIMIZER_STEP, StepMarker, find_step_marker
@@ -25,13 +25,14 @@ FEWEST = 6
 
 def find_iterations(
     ranges: pl.DataFrame,
+    operators: pl.DataFrame,
     ops: pl.DataFrame,
     calls: pl.DataFrame,
     names: Sequence[str],
     step: str | None,
 ) -> StepMarker | None:
     """The iterations of one process, or None; arguments and errors as of `find_step_marker`."""
-    marker = find_step_marker(ranges, ops, calls, names, step)
+    marker = find_step_marker(ranges, operators, ops, calls, names, step)
     return None if marker is None else whole_iterations(marker, ops, ranges, names)
 
 

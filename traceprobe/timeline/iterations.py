@@ -8,21 +8,19 @@ ended. Windows tile the device's timeline.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
 from traceprobe.formatting import percent
-from traceprobe.model.accounting import MIN_COVERAGE, WARM_UP
-from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
+from traceprobe.model.accounting import MIN_COVERAGE, SKIPPED_AS_EMPTY, WARM_UP
+from traceprobe.model.codes import UNKNOWN, Bools, Call, Int64s, Kind
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
 
-@dataclass(frozen=True)
-class GpuWindows:
+class GpuWindows(msgspec.Struct, frozen=True):
     """GPU windows of one device.
 
     Args:
@@ -122,7 +120,7 @@ def skip_reasons(
         if share is not None and share < MIN_COVERAGE:
             reasons[k] = f"capture cut: {percent(share)} of its launches have a GPU row"
         elif not has_window[k]:
-            reasons[k] = "no GPU work"
+            reasons[k] = SKIPPED_AS_EMPTY
     if len(windows.index):
         final = int(windows.index[-1])
         rest = [k for k in windows.index[:-1].tolist() if k != UNKNOWN and reasons[k] is None]

@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Int64s
+from traceprobe.model.codes import UNKNOWN, Int64s
 from traceprobe.model.sidecar import KernelOwners
 from traceprobe.model.taxonomy import Level
 from traceprobe.timeline.graph_replays import GraphReplays
@@ -30,8 +30,7 @@ COMPILED_CALL = re.compile(r"^## Call CompiledFxGraph (\S+) ##$")
 """The range around a run of compiled code, with what the code is called."""
 
 
-@dataclass(frozen=True)
-class OwnedKernels:
+class OwnedKernels(msgspec.Struct, frozen=True):
     """Paths above operations, with those that the recording knows of.
 
     Args:
@@ -93,8 +92,7 @@ def owned_kernels(
     )
 
 
-@dataclass(frozen=True)
-class _CompiledRuns:
+class _CompiledRuns(msgspec.Struct, frozen=True):
     """Runs of compiled code on the host: arrays equally long, sorted by thread and start."""
 
     thread: Int64s

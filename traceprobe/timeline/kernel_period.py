@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.timeline.repetitions import (
     REGULAR,
     SAME,
@@ -42,17 +42,16 @@ _COLD = 0.2
 _MOST_ANCHORS = 16
 _MOST_OCCURRENCES = 100_000
 
-_UPDATE = re.compile(
-    r"multi_?tensor_?apply|(?<![a-z])multi_tensor_|fused_?(adam|sgd|lamb|adagrad)"
-    r"|(?<![a-z])(adamw?|adagrad|adafactor|rmsprop|sgd|lion|lamb)(?![a-z])|optimizer",
-    re.IGNORECASE,
+# Compiled when first searched for: most traces have marks of their steps.
+_UPDATE = (
+    r"(?i)multi_?tensor_?apply|(?<![a-z])multi_tensor_|fused_?(adam|sgd|lamb|adagrad)"
+    r"|(?<![a-z])(adamw?|adagrad|adafactor|rmsprop|sgd|lion|lamb)(?![a-z])|optimizer"
 )
-_NO_UPDATE = re.compile(r"::Copy<|optimizer_state|LpNorm", re.IGNORECASE)
+_NO_UPDATE = r"(?i)::Copy<|optimizer_state|LpNorm"
 """PyTorch copies lists of tensors by multi_tensor_apply too, as FSDP does around each layer."""
 
 
-@dataclass(frozen=True)
-class Period:
+class Period(msgspec.Struct, frozen=True):
     """Repetitions in the sequence of kernels of one process.
 
     Args:
@@ -69,8 +68,7 @@ class Period:
     thread: int
 
 
-@dataclass(frozen=True)
-class _Kernels:
+class _Kernels(msgspec.Struct, frozen=True):
     """Launched kernels of one device in launch order."""
 
     name: Int64s
@@ -100,7 +98,9 @@ def is_update(ids: Int64s, names: Sequence[str]) -> Bools:
     PyTorch's foreach and fused optimizers, and those of apex, DeepSpeed and bitsandbytes.
     """
     distinct, place = np.unique(ids, return_inverse=True)
-    found = [bool(_UPDATE.search(names[i]) and not _NO_UPDATE.search(names[i])) for i in distinct]
+    found = [
+        bool(re.search(_UPDATE, names[i]) and not re.search(_NO_UPDATE, names[i])) for i in distinct
+    ]
     return np.array(found, dtype=np.bool_)[place] if len(ids) else np.empty(0, dtype=np.bool_)
 
 

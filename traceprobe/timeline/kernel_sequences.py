@@ -10,13 +10,13 @@ repetitions times its kernels but one, comes first; what it covers is taken out 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from traceprobe.model.events import Int64s, Kind
+from traceprobe.model.codes import Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, measure_until
@@ -34,8 +34,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that hashes modulo 2^64 lose nothing: the golden ratio's bits."""
 
 
-@dataclass(frozen=True)
-class FoundSequence:
+class FoundSequence(msgspec.Struct, frozen=True):
     """A sequence and its repetitions.
 
     Args:
@@ -50,8 +49,7 @@ class FoundSequence:
     launch_ns: int
 
 
-@dataclass(frozen=True)
-class _Runs:
+class _Runs(msgspec.Struct, frozen=True):
     """Runs of one name after the other; equal ones share a number.
 
     Args:
@@ -241,7 +239,8 @@ def _apart(places: Int64s, text: Int64s, length: int) -> Int64s:
         places: with equal hashes; names that differ from the first's are left out.
     """
     series = text[places[0] : places[0] + length]
-    if any((series[n:] == series[:-n]).all() for n in range(1, length // 2 + 1)):
+    names = series.tolist()
+    if any(names[n:] == names[:-n] for n in range(1, length // 2 + 1)):
         return places[:0]
     places = places[(text[places[:, None] + np.arange(length)] == series).all(axis=1)]
     kept, free = [], -1

@@ -7,8 +7,7 @@ is the GPU's doing and not the program's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -19,7 +18,7 @@ from traceprobe.model.accounting import (
     CLOCK_SHARE,
     FEWEST_STEADY,
 )
-from traceprobe.model.events import Ints, Kind
+from traceprobe.model.codes import Ints, Kind
 
 _KERNEL = ("name", "grid", "nth")
 _MOST_PARTS = 3
@@ -27,8 +26,7 @@ _MOST_PARTS = 3
 their work, not in their clock."""
 
 
-@dataclass(frozen=True)
-class SpeedChange:
+class SpeedChange(msgspec.Struct, frozen=True):
     """A change of the GPU's speed within a capture.
 
     Args:
@@ -58,9 +56,11 @@ def find_speed_change(ops: pl.DataFrame, used: Ints) -> SpeedChange | None:
     if len(used) < 2:
         return None
     length = pl.col("t1") - pl.col("t0")
-    kernels = ops.filter(
-        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("iteration").is_in(used.tolist())
-    ).select("name", "grid", "iteration", length=length)
+    kernels = (
+        ops.select("kind", "name", "grid", "iteration", length=length)
+        .filter((pl.col("kind") == int(Kind.KERNEL)) & pl.col("iteration").is_in(used.tolist()))
+        .drop("kind")
+    )
     total = int(kernels["length"].sum())
     nth = pl.int_range(pl.len()).over("name", "grid", "iteration")
     kernels = kernels.filter(pl.col("length") >= CLOCK_LONG_NS).with_columns(nth=nth)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import Int64s, Kind
+from traceprobe.model.codes import Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import KERNEL_CLASSES, Phase
 from traceprobe.timeline.intervals import Intervals, union

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 from traceprobe.timeline.counters import launch_queue
 from traceprobe.timeline.intervals import Intervals, intersect, per_window, union
 
 _QUANTILES = (0.5, 0.9)
 
 
-@dataclass(frozen=True)
-class LaunchTimes:
+class LaunchTimes(msgspec.Struct, frozen=True):
     """Launches of kernels, copies and memsets that have a call of their own.
 
     Args:
@@ -30,8 +28,7 @@ class LaunchTimes:
     outlasting: int
 
 
-@dataclass(frozen=True)
-class QueueTimes:
+class QueueTimes(msgspec.Struct, frozen=True):
     """Outstanding launches (`counters.launch_queue`) over the time of some windows.
 
     Args:
@@ -56,7 +53,9 @@ def launch_times(ops: pl.DataFrame) -> LaunchTimes | None:
             GPU_OPS.
     """
     shared = pl.col("correlation").is_duplicated()
-    rows = ops.filter(pl.col("linked") & ~pl.col("graph") & ~shared)
+    rows = ops.select(
+        "t0", "t1", "launch_t0", "launch_t1", "linked", "graph", "correlation"
+    ).filter(pl.col("linked") & ~pl.col("graph") & ~shared)
     if rows.is_empty():
         return None
     t0, t1, begin, end = (rows[c].to_numpy() for c in ("t0", "t1", "launch_t0", "launch_t1"))

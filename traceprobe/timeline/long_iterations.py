@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceprobe.formatting import duration, significant
-from traceprobe.model.accounting import LONE_WAIT, LONG_ITERATION, MOST_LONG, SKIPPED_AS_LONG
-from traceprobe.model.events import Int64s
+from traceprobe.model.accounting import (
+    FEWEST_REGULAR,
+    LONE_WAIT,
+    LONG_ITERATION,
+    MOST_LONG,
+    SKIPPED_AS_LONG,
+)
+from traceprobe.model.codes import Int64s
+from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.partition import class_of_op
 
 
-@dataclass(frozen=True)
-class LongIterations:
+class LongIterations(msgspec.Struct, frozen=True):
     """The long ones among the used iterations of a device.
 
     Args:
         windows: their numbers, ascending.
-        every: distance between them, where it is always the same; None for one alone.
+        every: distance between them, where at least `FEWEST_REGULAR` are recorded at it, and every
+            iteration that is so far from one of them is long too; None otherwise.
         extra: class of the partition to ns that they have more of it, together, than as many
             regular ones; what they have less of is left out.
+        more_work: class of the partition to operations that they have more of, together, of the
+            classes of which each of them has more operations than any regular one.
         extra_ns: their length beyond that of as many regular ones.
         once: whether this happened once: in one iteration, or in two that follow each other.
     """
@@ -29,6 +40,7 @@ class LongIterations:
     windows: Int64s
     every: int | None
     extra: Mapping[str, int]
+    more_work: Mapping[str, int]
     extra_ns: int
     once: bool
 
@@ -51,23 +63,56 @@ def long_iterations(account: DeviceTimeline) -> LongIterations | None:
             return None
     if not 0 < long.sum() * MOST_LONG <= len(used):
         return None
+    counts = {name: each[used] for name, each in _operations(account).items()}
+    working = long & np.any([n > n[~long].max() for n in counts.values()], axis=0)
+    # Beside some that run more, one that runs the same more slowly is only that.
+    long = working if working.any() else long
     windows, rest = used[long], used[~long]
     extra_ns = round(float(length[long].sum() - long.sum() * length[~long].mean()))
     if extra_ns <= 0:  # they work more, and wait so much less
         return None
     numbers = account.index[windows]
-    apart = np.unique(np.diff(numbers))
     more = {
         name: round(float(ns[windows].sum() - len(windows) * ns[rest].mean()))
         for name, ns in account.exclusive.items()
     }
     return LongIterations(
         windows=windows,
-        every=int(apart[0]) if len(apart) == 1 and apart[0] > 1 else None,
+        every=_period(numbers, account.index[used]),
         extra={name: ns for name, ns in more.items() if ns > 0},
+        more_work={
+            name: round(float(n[long].sum() - long.sum() * n[~long].mean()))
+            for name, n in counts.items()
+            if n[long].min() > n[~long].max()
+        },
         extra_ns=extra_ns,
-        once=len(windows) == 1 or (len(windows) == 2 and bool(apart[0] == 1)),
+        once=len(windows) == 1 or (len(windows) == 2 and bool(numbers[1] - numbers[0] == 1)),
     )
+
+
+def _period(long: Int64s, used: Int64s) -> int | None:
+    """The distance at which iterations are long, by their numbers; None where they have none.
+
+    Any two have a distance, so two say nothing of a third.
+    """
+    apart = np.unique(np.diff(long))
+    if len(long) < FEWEST_REGULAR or len(apart) > 1 or apart[0] == 1:
+        return None
+    distance = int(apart[0])
+    due = used[(used - long[0]) % distance == 0]
+    return distance if np.array_equal(due, long) else None
+
+
+def _operations(account: DeviceTimeline) -> dict[str, Int64s]:
+    """How many operations of each busy class of the partition begin in each window."""
+    kind = account.ops.select(class_of_op()).to_series().to_numpy()
+    window = np.searchsorted(account.edges, account.ops["t0"].to_numpy(), "right") - 1
+    last = len(account.edges) - 1
+    inside = (window >= 0) & (window < last)
+    return {
+        name: np.bincount(window[inside & (kind == PARTITION.index(name))], minlength=last)
+        for name in BUSY
+    }
 
 
 def without(account: DeviceTimeline, long: LongIterations) -> DeviceTimeline:

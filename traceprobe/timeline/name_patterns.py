@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.errors import UsageError
-from traceprobe.model.events import Bools
+from traceprobe.model.codes import Bools
 
 LONGEST = 1_000
 """Characters of an expression: to compile one takes time, too."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.model.owner_limits import LONGEST_OWNER
 from traceprobe.model.sidecar import KernelOwners
 
@@ -18,8 +18,7 @@ Owner = tuple[int, int, tuple[int, ...]]
 NOBODY: Owner = (UNKNOWN, UNKNOWN, ())
 
 
-@dataclass
-class NotedOwners:
+class NotedOwners(msgspec.Struct):
     """What was noted, by what it is asked for.
 
     Args:
@@ -31,8 +30,8 @@ class NotedOwners:
     nodes: list[list[tuple[str, int]]]
     replayed: list[int]
     texts: list[str]
-    entries: dict[tuple[int, str], list[Owner]] = field(default_factory=dict)
-    codes: dict[str, int] = field(default_factory=dict)
+    entries: dict[tuple[int, str], list[Owner]] = msgspec.field(default_factory=dict)
+    codes: dict[str, int] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, noted: KernelOwners) -> NotedOwners:

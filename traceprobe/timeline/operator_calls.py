@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.operator_time import begins_inside
 from traceprobe.timeline.operators import launching_operators

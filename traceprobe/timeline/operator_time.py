@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.operands import Operands
 from traceprobe.model.taxonomy import Phase
@@ -35,8 +36,7 @@ _COUNTED = (Phase.FORWARD, Phase.BACKWARD)
 """Whose operations are those of the model."""
 
 
-@dataclass(frozen=True)
-class CalledOperator:
+class CalledOperator(msgspec.Struct, frozen=True):
     """Calls of an operator with the same sizes.
 
     Args:
@@ -58,8 +58,7 @@ class CalledOperator:
     least: int = 0
 
 
-@dataclass(frozen=True)
-class OperatorTime:
+class OperatorTime(msgspec.Struct, frozen=True):
     """One device.
 
     Args:
@@ -74,7 +73,7 @@ class OperatorTime:
     rows: list[CalledOperator]
     ns: int
     known_ns: int
-    least: Mapping[str, int] = field(default_factory=dict)
+    least: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def operator_time(
@@ -185,6 +184,4 @@ def _together(one: CalledOperator | None, other: CalledOperator) -> CalledOperat
     """Calls of the same work as one; the largest kernel may differ."""
     if one is None:
         return other
-    return CalledOperator(
-        **{**vars(other), "calls": one.calls + other.calls, "ns": one.ns + other.ns}
-    )
+    return replace(other, calls=one.calls + other.calls, ns=one.ns + other.ns)

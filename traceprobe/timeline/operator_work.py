@@ -9,8 +9,9 @@ once, as `timeline.operator_traffic` says. What is not known here stays unknown:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
+
+import msgspec
 
 from traceprobe.model.operands import Operand, Operands
 from traceprobe.timeline.operator_traffic import Unknown, item_bytes, read, traffic
@@ -38,8 +39,7 @@ Count = tuple[int, int]
 Sizes = Sequence[int]
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What a call computes and moves at least.
 
     Args:
@@ -168,8 +168,7 @@ def _linear(operands: Operands) -> Count:
     return 2 * rows * prod(weight), read(operands[:3]) + written
 
 
-@dataclass(frozen=True)
-class _Convolution:
+class _Convolution(msgspec.Struct, frozen=True):
     """Where a signature has stride, padding and dilation; and what only transposed ones need."""
 
     stride: int

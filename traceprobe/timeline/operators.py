@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-import polars as pl
+from typing import TYPE_CHECKING
 
-from traceprobe.model.events import UNKNOWN, Int64s
+import numpy as np
+
+from traceprobe.model.codes import UNKNOWN, Int64s
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def parents(t0: Int64s, t1: Int64s) -> Int64s:
@@ -71,13 +75,14 @@ def launching_rows(ops: pl.DataFrame, operators: pl.DataFrame) -> Int64s:
     found = np.full(len(ops), UNKNOWN, dtype=np.int64)
     thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
     called = thread != UNKNOWN
-    numbered = operators.select("thread", "t0", "t1").with_row_index("row")
+    of_thread, t0, t1 = (operators[column].to_numpy() for column in ("thread", "t0", "t1"))
     for number in np.unique(thread[called]).tolist():
-        rows = numbered.filter(pl.col("thread") == number).sort("t0", -pl.col("t1"))
+        rows = np.flatnonzero(of_thread == number)
         if not len(rows):
             continue
-        t0, t1, row = (rows[column].to_numpy() for column in ("t0", "t1", "row"))
+        rows = rows[np.lexsort((-t1[rows], t0[rows]))]
+        begin, end = t0[rows], t1[rows]
         mine = np.flatnonzero(called & (thread == number))
-        at = innermost_rows(t0, t1, parents(t0, t1), launch[mine])
-        found[mine] = np.where(at >= 0, row[np.maximum(at, 0)].astype(np.int64), UNKNOWN)
+        at = innermost_rows(begin, end, parents(begin, end), launch[mine])
+        found[mine] = np.where(at >= 0, rows[np.maximum(at, 0)], UNKNOWN)
     return found

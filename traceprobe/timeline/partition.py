@@ -12,12 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import Int64s, Kind
+from traceprobe.model.codes import Int64s, Kind
 from traceprobe.model.taxonomy import COMPUTE_PHASES, PARTITION
 from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,
-    measure_until,
     merge,
     per_window,
     subtract,
@@ -78,18 +77,13 @@ def exclusive_sets(sets: Mapping[str, Intervals]) -> dict[str, Intervals]:
 
 def exclusive(sets: Mapping[str, Intervals], edges: Int64s) -> dict[str, Int64s]:
     """Time that each class claims in each window after those before it; ns per window."""
-    return {name: np.diff(until) for name, until in exclusive_until(sets, edges).items()}
-
-
-def exclusive_until(sets: Mapping[str, Intervals], instants: Int64s) -> dict[str, Int64s]:
-    """Time that each class claims before each instant, in any order; ns."""
-    claimed, before = EMPTY, np.zeros(len(instants), dtype=np.int64)
+    claimed, before = EMPTY, np.zeros(len(edges) - 1, dtype=np.int64)
     result = {}
     for name, intervals in sets.items():
         total = before
         if len(intervals.t0):
             claimed = merge(claimed, intervals)
-            total = measure_until(claimed, instants)
+            total = per_window(claimed, edges)
         result[name] = total - before
         before = total
     return result

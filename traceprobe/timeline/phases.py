@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
+import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Role, Source
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Role, Source
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.intervals import EMPTY, innermost, look_up
 from traceprobe.timeline.kernel_period import is_update
@@ -67,8 +68,7 @@ def compile_phase_names(overrides: Mapping[str, str]) -> dict[str, NamePattern]:
     return table
 
 
-@dataclass(frozen=True)
-class PhaseRanges:
+class PhaseRanges(msgspec.Struct, frozen=True):
     """Ranges of one process that name a phase. Arrays int64, ascending by start."""
 
     t0: Int64s
@@ -130,7 +130,8 @@ def assign_phases(
     autograd is backward, and recompute where it is a forward operator; the innermost phase range
     that encloses the launch, whatever its thread; a graph replay; everything between the end of
     forward and the start of the optimizer is backward; the step thread before that is forward where
-    no range says what forward is, else backward.
+    no range says what forward is, else backward. What the reader knows to follow an update has none
+    of these phases, unless a range gives it one.
     """
     kernel = ops["kind"].to_numpy() == int(Kind.KERNEL)
     time, thread, role = (ops[c].to_numpy() for c in ("launch_t0", "thread", "role"))
@@ -144,7 +145,8 @@ def assign_phases(
     }
     autograd = other & np.isin(thread, list(autograd_threads))
     # Without a GPU, and in compiled autograd, backward runs on the step thread itself.
-    backward = autograd | (on_step & (role == int(Role.BACKWARD)))
+    again = role == int(Role.RECOMPUTE)
+    backward = autograd | (on_step & ((role == int(Role.BACKWARD)) | again))
     marks = _after_closures(marks, np.sort(time[kernel & backward]))
     if not marks.select("optimizer").any():
         updates = kernel & on_step & is_update(ops["name"].to_numpy(), names)
@@ -158,13 +160,15 @@ def assign_phases(
     before = Phase.BACKWARD if marks.select("forward").any() else Phase.FORWARD
     phase[on_step & (state == int(Progress.BEFORE))] = before
     phase[(on_step | other) & (state == int(Progress.AFTER))] = Phase.BACKWARD
+    phase[role == int(Role.AFTER_UPDATE)] = Phase.UNATTRIBUTED
     phase[backward] = Phase.BACKWARD
     phase[ops["graph"].to_numpy()] = Phase.GRAPH
     enclosing = _enclosing(marks, loaders, time)
     phase = np.where(launched & (enclosing >= 0), enclosing, phase)
     phase[autograd] = Phase.BACKWARD
     phase[on_loader] = Phase.INPUT
-    phase[(phase == int(Phase.BACKWARD)) & other & (role == int(Role.FORWARD))] = Phase.RECOMPUTE
+    again |= other & (role == int(Role.FORWARD))
+    phase[(phase == int(Phase.BACKWARD)) & again] = Phase.RECOMPUTE
     return phase
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Call, Int64s, Role, Trace, rows_of
+from traceprobe.model.codes import UNKNOWN, Call, Int64s, Role
+from traceprobe.model.events import Trace, rows_named, rows_of
 from traceprobe.timeline import idle, iterations, phases
-from traceprobe.timeline.intervals import union
+from traceprobe.timeline.intervals import merge, union
 from traceprobe.timeline.iteration_groups import find_iterations
 from traceprobe.timeline.name_patterns import NamePattern
 from traceprobe.timeline.phases import PhaseRanges
 from traceprobe.timeline.quiet import quiet_stretches
 from traceprobe.timeline.step_markers import StepMarker
 
+COMPILES = "(dynamo_timed)"
+"""In the name of each stage of a compilation by `torch.compile`."""
 
-@dataclass(frozen=True)
-class ProcessTimeline:
+
+class ProcessTimeline(msgspec.Struct, frozen=True):
     """One process of a trace, ready for its devices to be accounted.
 
     Args:
@@ -61,7 +64,8 @@ def process_timeline(
         rows_of(f, "pid", pid) for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges)
     )
     work, waits = (rows_of(f, "pid", pid) for f in (trace.host_work, trace.host_waits))
-    marker = find_iterations(ranges, ops, calls, trace.names, step)
+    operators = rows_of(trace.host_operators, "pid", pid)
+    marker = find_iterations(ranges, operators, ops, calls, trace.names, step)
     marks = phases.phase_ranges(ranges, trace.names, names)
     step_thread = _step_thread(marker, marks, calls, ops)
     loaders = phases.loader_threads(ranges, ops, trace.names, step_thread)
@@ -76,16 +80,22 @@ def process_timeline(
     asked, recorded = iterations.launch_coverage(calls, marker)
     kernels = calls.filter(pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]))
     named = (marks.select("forward") | marks.select("backward")) & (marks.thread == step_thread)
-    inside = union(marks.t0[named], marks.t1[named])
+    # Older PyTorch writes the stages of a compilation as ranges, not as operators.
+    compiling = rows_named(ranges, trace.names, lambda name: COMPILES in name)
+    inside = merge(
+        union(marks.t0[named], marks.t1[named]),
+        union(compiling["t0"].to_numpy(), compiling["t1"].to_numpy()),
+    )
     waiting = rows_of(waits, "thread", step_thread)
     blocked = union(waiting["t0"].to_numpy(), waiting["t1"].to_numpy())
-    quiet = quiet_stretches(ops, calls, work, inside, blocked, {step_thread, *threads})
+    ops = ops.with_columns(iteration=iteration, phase=phase)
+    quiet = quiet_stretches(ops, calls, work, inside, blocked, {step_thread, *threads}, step_thread)
     return ProcessTimeline(
         pid=pid,
-        ops=ops.with_columns(iteration=iteration, phase=phase),
+        ops=ops,
         calls=calls,
         ranges=ranges,
-        operators=rows_of(trace.host_operators, "pid", pid),
+        operators=operators,
         modules=rows_of(trace.host_modules, "pid", pid),
         frames=rows_of(trace.host_frames, "pid", pid),
         events=rows_of(trace.stream_events, "pid", pid),

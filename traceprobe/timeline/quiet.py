@@ -3,7 +3,9 @@
 No thread that launches work makes a call or runs an operator then. Without a range that says so,
 what the process waited for is told by its neighbours: a batch that is copied to the device at
 either end was waited for (trainers that fetch one batch ahead copy first and wait then); results
-that were copied to the host are being worked on, by a simulator, a metric, a checkpoint.
+that were copied to the host are being worked on, by a simulator, a metric, a checkpoint. And a step
+that goes on with its backward pass or its update has had its batch: whatever the host did there, it
+did not wait for data.
 """
 
 from __future__ import annotations
@@ -14,15 +16,22 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import BATCH_BYTES, LONG_INTERVALS, LONG_NS, RECURS, SCALAR_BYTES
-from traceprobe.model.events import Bools, Kind
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Role
+from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.intervals import EMPTY, Intervals, complement, measure_until, merge, union
+
+_LAUNCHED = (
+    *("launch_t0", "launch_t1", "t0", "thread", "kind", "bytes"),
+    *("iteration", "phase", "role"),
+)
 
 
 class Quiet(NamedTuple):
     """Disjoint sets of host time.
 
     Args:
-        data: a batch was probably waited for. host: results were worked on. unknown: the rest.
+        data: a batch was probably waited for. host: results were worked on, or the host was busy
+            in the midst of a step. unknown: the rest.
     """
 
     data: Intervals
@@ -37,20 +46,29 @@ def quiet_stretches(
     named: Intervals,
     blocked: Intervals,
     threads: set[int],
+    step_thread: int,
 ) -> Quiet:
     """The long quiet stretches of a process between its first and its last launch.
 
     Args:
-        ops: its GPU ops. calls: its host calls. work: its rows of `HOST_WORK`.
-        named: when its step thread is inside a range that names a phase.
+        ops: its GPU ops with `iteration` and `phase`. calls: its host calls. work: its rows of
+            `HOST_WORK`.
+        named: when its step thread is inside a range that names a phase, or compiles.
         blocked: when it waits in the operating system; empty where that is not recorded.
-        threads: those that launch work, and the step thread.
+        threads: those that launch work, and the step thread, `step_thread`.
     """
-    launched = ops.filter(pl.col("thread").is_in(sorted(threads))).sort("launch_t0", "t0")
+    launched = (
+        ops.select(_LAUNCHED)
+        .filter(pl.col("thread").is_in(sorted(threads)))
+        .sort("launch_t0", "t0")
+    )
     if len(launched) < 2:
         return Quiet(EMPTY, EMPTY, EMPTY)
     begin, end = launched["launch_t0"].to_numpy(), launched["launch_t1"].to_numpy()
-    mine = (f.filter(pl.col("thread").is_in(sorted(threads))) for f in (calls, work))
+    mine = (
+        rows.select("thread", "t0", "t1").filter(pl.col("thread").is_in(sorted(threads)))
+        for rows in (calls, work)
+    )
     busy = merge(
         union(begin, np.maximum(end, begin + 1)),
         *(union(f["t0"].to_numpy(), f["t1"].to_numpy()) for f in mine),
@@ -70,10 +88,33 @@ def quiet_stretches(
     waits = measure_until(blocked, t1) - measure_until(blocked, t0) >= (t1 - t0) / 2
     waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
 
+    busy_inside = ~waited & (worked_on | _goes_on(launched, before, after, step_thread))
+
     def chosen(which: Bools) -> Intervals:
         return Intervals(t0[which], t1[which])
 
-    return Quiet(chosen(waited), chosen(worked_on), chosen(~waited & ~worked_on))
+    return Quiet(chosen(waited), chosen(busy_inside), chosen(~waited & ~busy_inside))
+
+
+def _goes_on(launched: pl.DataFrame, before: Int64s, after: Int64s, step_thread: int) -> Bools:
+    """Which stretches end with the backward pass or the update of the step that they began in.
+
+    Only kernels of autograd are surely backward: what the step thread launches then may be the
+    forward pass of a further part of the batch, whose data may have been waited for. The first
+    gradient, that of the loss itself, is filled in by the step thread.
+    """
+    iteration, phase, role, thread = (
+        launched[c].to_numpy() for c in ("iteration", "phase", "role", "thread")
+    )
+    update = phase[after] == int(Phase.OPTIMIZER)
+    by_autograd = (role == int(Role.BACKWARD)) | (
+        (phase == int(Phase.BACKWARD)) & (thread != step_thread)
+    )
+    following = np.minimum(after + 1, len(phase) - 1)
+    backward = by_autograd[after] | by_autograd[following]
+    begun = (phase[before] != int(Phase.INPUT)) & (iteration[before] != UNKNOWN)
+    same = begun & (iteration[before] == iteration[after])
+    return np.asarray(same & (update | backward), dtype=np.bool_)
 
 
 def _batches(launched: pl.DataFrame) -> Bools:

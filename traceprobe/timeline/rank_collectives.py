@@ -7,16 +7,15 @@ only this needs to be in one place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Int64s, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
-from traceprobe.timeline.partition import compute_intervals, exclusive_until
+from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, measure_until, union
+from traceprobe.timeline.partition import compute_intervals
 
 IS_COLLECTIVE = (pl.col("kind") == int(Kind.COMM)) & (pl.col("operation") != int(Operation.COPY))
 """Communication in which ranks wait for each other."""
@@ -44,8 +43,7 @@ TABLE = {
 }
 
 
-@dataclass(frozen=True)
-class RankCollectives:
+class RankCollectives(msgspec.Struct, frozen=True):
     """Collectives of one device and what surrounds them; ns on the clock of its trace.
 
     Args:
@@ -124,8 +122,10 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
 
 
 def _spent_until(timeline: DeviceTimeline, instants: Int64s) -> dict[str, Int64s]:
-    parts = exclusive_until(timeline.sets, instants)
     return {
-        name: sum((parts[p] for p in SHARE_CLASSES[name]), np.zeros(len(instants), np.int64))
+        name: sum(
+            (measure_until(timeline.own[part], instants) for part in SHARE_CLASSES[name]),
+            np.zeros(len(instants), np.int64),
+        )
         for name in EXPLAINS
     }

@@ -10,12 +10,13 @@ that fits them; it counts only where no other does nearly as well.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,8 +41,7 @@ _SOONEST, _EARLY_NS = 0.02, 10_000
 """Part of the launches that follow their note soonest, and how much sooner some still do."""
 
 
-@dataclass(frozen=True)
-class ClockDifference:
+class ClockDifference(msgspec.Struct, frozen=True):
     """How far the clock of the launches is ahead of that of the notes.
 
     Args:

@@ -6,11 +6,10 @@ whose order varies, make no difference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s
 
 SAME = 0.95
 """Part of the kernels of two windows that they share if they are repetitions of one another."""
@@ -25,8 +24,7 @@ _MOST_COUNTS = 1 << 22
 _MOST_KINDS = 32
 
 
-@dataclass(frozen=True)
-class Cycle:
+class Cycle(msgspec.Struct, frozen=True):
     """Windows that repeat.
 
     Args:

@@ -16,12 +16,12 @@ that the list is short.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import COMPUTE_PHASES, NO_PARTNER, OFF_DEVICE
 from traceprobe.timeline import host_lines
 from traceprobe.timeline.beside_communication import communication_columns, packing_host_ns
@@ -49,8 +49,7 @@ FIRST = np.iinfo(np.int64).min // 2
 """Stands for the end of what a stream did before its first operation."""
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """Operations, or joined neighbours, in the order of their launch.
 
     Args:
@@ -70,8 +69,7 @@ class Schedule:
     unresolved: int
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True):
     """Pairs of operations, the second of which must end before the first begins.
 
     Args:
@@ -140,13 +138,15 @@ def launched_rows(
     before = _stream_free(stream, t1)
     line = host_lines.lines(account, ops)
     told = dependencies(ops, account.process.events)
-    launched, host, awaits, data = host_lines.host_times(account, ops, line, told)
+    launched, host, awaits, data, paused = host_lines.host_times(account, ops, line, told)
     kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
     latency = _latency(t0, t1, launched, before, ops["launch_t0"].to_numpy(), kernels)
     ready = np.maximum(before, launched + latency)
     needs = _needs(ops, told, kind, stream, ready)
     needed = np.full(len(ops), np.iinfo(np.int64).min)
     np.maximum.at(needed, needs.op, t1[needs.needs])
+    # The first of a stream may have waited for what was launched before the recording began.
+    late = np.where(before > FIRST, t0 - np.maximum(ready, needed), 0)
     message = ops["kind"].to_numpy() == int(Kind.COMM)
     operators = launching_operators(ops, account.process.operators)
     columns = {
@@ -155,8 +155,9 @@ def launched_rows(
         "stream": stream,
         "line": line,
         "host_ns": host,
+        "pause_ns": paused,
         "duration_ns": t1 - t0,
-        "lag_ns": np.maximum(t0 - np.maximum(ready, needed), 0),
+        "lag_ns": np.maximum(late, 0),
         "slowed_ns": beside["slowed_ns"].to_numpy(),
         "packing_ns": beside["packing_ns"].to_numpy(),
         "packing_host_ns": packing_host_ns(beside, launched, host),
@@ -288,7 +289,7 @@ def _joined(
         .agg(
             pl.col((*first, "awaits")).first(),
             pl.col("host_ns").first().alias("first_host_ns"),
-            pl.col("host_ns", "duration_ns", "lag_ns", *COMMUNICATION).sum(),
+            pl.col("host_ns", "pause_ns", "duration_ns", "lag_ns", *COMMUNICATION).sum(),
             (pl.col("duration_ns") + pl.col("lag_ns")).last().alias("tail_ns"),
             pl.len().cast(pl.Int64).alias("ops"),
             pl.col("t0").min().alias("start_ns"),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.model.taxonomy import WindowKind
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.long_iterations import LongIterations

@@ -8,12 +8,12 @@ what it spends on something else: on data, on its host, on computing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from traceprobe.model.events import Bools, Int64s
+from traceprobe.model.codes import Bools, Int64s
 from traceprobe.timeline.intervals import Intervals, measure_until
 from traceprobe.timeline.rank_collectives import EXPLAINS
 
@@ -21,8 +21,7 @@ UNEXPLAINED = "other"
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Arrivals:
+class Arrivals(msgspec.Struct, frozen=True):
     """Matched collectives in launch order, as arrays (rank, collective), ns on each rank's clock.
 
     Args:

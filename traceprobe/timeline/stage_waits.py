@@ -9,12 +9,12 @@ stage, that one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import Int64s, Operation
+from traceprobe.model.codes import Int64s, Operation
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.intervals import per_window, subtract, union
 from traceprobe.timeline.rank_collectives import EXPLAINS, RankCollectives
@@ -23,8 +23,7 @@ from traceprobe.timeline.skew import Floats, divide, excess
 IS_MESSAGE = pl.col("operation") == int(Operation.SEND_RECV)
 
 
-@dataclass(frozen=True)
-class StageWaits:
+class StageWaits(msgspec.Struct, frozen=True):
     """Messages between two ranks; per rank, and per window of that rank.
 
     Args:

@@ -1,27 +1,29 @@
 """Where iterations begin and end on the host: the step marker.
 
 In order: the user's pattern; ranges whose names differ only in a counter; equal ranges named like a
-step; ends of `Optimizer.step#`; starts of `DataLoader.__next__`; the period of the sequence of
-kernels. The first kind that delimits at least three windows wins; if none does, the first that
-delimits one.
+step; ends of `Optimizer.step#`, or of the backward passes that have them inside; starts of
+`DataLoader.__next__`; the period of the sequence of kernels. The first kind that delimits at least
+three windows wins; if none does, the first that delimits one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from traceprobe.errors import UsageError
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Ints, Kind, Source
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Ints, Kind, Source
 from traceprobe.timeline.intervals import EMPTY, Intervals, union
 from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
+from traceprobe.timeline.updates_in_backward import BackwardNodes
 
 MarkerKind = Literal["user", "range", "optimizer", "dataloader", "kernels"]
 NEVER = int(np.iinfo(np.int64).max)
@@ -38,18 +40,17 @@ _MOST_TICKS = 1.5
 _DIGITS = re.compile(r"\d+")
 _STEP_WORD = re.compile(r"step|iter|batch(?!_?norm)", re.IGNORECASE)
 _NO_STEP = re.compile(r"(op_id|seq) ?=|warm[-_ ]?up|micro[-_ ]?batch", re.IGNORECASE)
-_STEP_NAME = re.compile(
-    r"^(\[pl\].*\]?run_training_(batch|step)|(train(ing|er)?|one|full|my)?[-_ .:]?"
-    r"(step|iter|iteration|loop_iteration|batch))$",
-    re.IGNORECASE,
+# Weaker kinds are seldom asked for: their expressions are compiled when they are.
+_STEP_NAME = (
+    r"(?i)^(\[pl\].*\]?run_training_(batch|step)|(train(ing|er)?|one|full|my)?[-_ .:]?"
+    r"(step|iter|iteration|loop_iteration|batch))$"
 )
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 """Ranges that PyTorch writes around each update of the parameters."""
-_DATA_NEXT = re.compile(r"^enumerate\(Data(Loader|Pipe)\)#.*|^\[pl\].*train_dataloader_next")
+_DATA_NEXT = r"^enumerate\(Data(Loader|Pipe)\)#.*|^\[pl\].*train_dataloader_next"
 
 
-@dataclass(frozen=True)
-class StepMarker:
+class StepMarker(msgspec.Struct, frozen=True):
     """Step boundaries of one process.
 
     Args:
@@ -93,6 +94,7 @@ class StepMarker:
 
 def find_step_marker(
     ranges: pl.DataFrame,
+    operators: pl.DataFrame,
     ops: pl.DataFrame,
     calls: pl.DataFrame,
     names: Sequence[str],
@@ -102,7 +104,7 @@ def find_step_marker(
 
     Args:
         ranges: host ranges of the process, sorted by start.
-        ops: its GPU ops. calls: its host calls.
+        operators: its operators. ops: its GPU ops. calls: its host calls.
         step: the user's regular expression, which then is the only candidate.
 
     Raises:
@@ -117,7 +119,8 @@ def find_step_marker(
         ].to_numpy()
     )
     weak: StepMarker | None = None
-    for candidates in (_by_counter, _by_name, _by_optimizer, _by_dataloader):
+    by_optimizer = partial(_by_optimizer, operators, ops)
+    for candidates in (_by_counter, _by_name, by_optimizer, _by_dataloader):
         for marker in candidates(named, launches):
             if marker.windows >= ENOUGH:
                 return marker
@@ -239,7 +242,7 @@ def _by_counter(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
 def _by_name(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
     """Equal ranges named like a step, of one thread, one after the other."""
     for i in ranges.distinct.tolist():
-        if not _STEP_NAME.match(ranges.names[i]):
+        if not re.match(_STEP_NAME, ranges.names[i]):
             continue
         rows = np.flatnonzero(ranges.name == i)
         t0, t1 = ranges.t0[rows], ranges.t1[rows]
@@ -285,28 +288,44 @@ def _jumps(numbers: Int64s) -> Bools:
     return np.asarray(steps > usual, dtype=np.bool_)
 
 
-def _by_optimizer(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
-    """Iterations end where the optimizer does, however many backward passes come before it."""
+def _by_optimizer(
+    operators: pl.DataFrame, ops: pl.DataFrame, ranges: _Ranges, launches: Int64s
+) -> Iterator[StepMarker]:
+    """Iterations end where the optimizer does, however many backward passes come before it.
+
+    Where all updates are made inside of backward passes, iterations end where those do.
+    """
     rows = ranges.rows(OPTIMIZER_STEP.search)
-    if len(rows):
-        outer = rows[ranges.t1[rows] >= np.maximum.accumulate(ranges.t1[rows])]
+    if not len(rows):
+        return
+    outer = rows[ranges.t1[rows] >= np.maximum.accumulate(ranges.t1[rows])]
+    nodes = BackwardNodes(operators, ops, ranges.names)
+    nested = nodes.cover(ranges.thread[outer], ranges.t0[outer])
+    if nested.all():
+        passes = nodes.updating_passes(ranges.thread[outer], ranges.t0[outer])
+        if passes is None:
+            return
+        name, starts, thread = ranges.name[outer[0]], passes.ends, passes.thread
+    else:
+        outer = outer[~nested]
         names, counts = np.unique(ranges.name[outer], return_counts=True)
-        last = outer[ranges.name[outer] == names[np.argmax(counts)]]
-        starts = ranges.t1[last]
-        yield StepMarker(
-            kind="optimizer",
-            pattern=ranges.names[ranges.name[last[0]]],
-            starts=starts,
-            ends=np.append(starts[1:], NEVER),
-            labels=tuple(f"after optimizer step {k}" for k in range(len(starts))),
-            thread=int(ranges.thread[last[0]]),
-            inside=None,
-            confidence=0.85,
-        )
+        name = names[np.argmax(counts)]
+        last = outer[ranges.name[outer] == name]
+        starts, thread = ranges.t1[last], int(ranges.thread[last[0]])
+    yield StepMarker(
+        kind="optimizer",
+        pattern=ranges.names[name],
+        starts=starts,
+        ends=np.append(starts[1:], NEVER),
+        labels=tuple(f"after optimizer step {k}" for k in range(len(starts))),
+        thread=thread,
+        inside=None,
+        confidence=0.85,
+    )
 
 
 def _by_dataloader(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
-    rows = ranges.rows(_DATA_NEXT.search)
+    rows = ranges.rows(partial(re.search, _DATA_NEXT))
     if len(rows):
         name = ranges.names[ranges.name[rows[0]]]
         yield ranges.marker("dataloader", name, rows, 0.7, outside=False)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.codes import UNKNOWN, Int64s, Source
 from traceprobe.model.taxonomy import PARTITION, HostKind, Phase, ThreadRole
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import clip
-from traceprobe.timeline.partition import class_of_op, exclusive_sets
+from traceprobe.timeline.partition import class_of_op
 from traceprobe.timeline.shown_windows import LONGEST_NS
 
 HOST_KINDS: tuple[HostKind, ...] = ("range", "operator", "call", "wait")
@@ -40,7 +40,8 @@ def op_rows(
         the launch to that of the op, UNKNOWN without one), `thread` (index in `threads`, UNKNOWN
         for others), `bytes`.
     """
-    ops = account.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
+    t0, t1 = account.ops["t0"].to_numpy(), account.ops["t1"].to_numpy()
+    ops = account.ops[np.flatnonzero((t0 < high) & (t1 > low))]
     delay = pl.col("t0") - pl.col("launch_t0")
     known = (pl.col("thread") != UNKNOWN) & delay.is_between(0, LONGEST_NS)
     return ops.select(
@@ -67,7 +68,7 @@ def part_rows(account: DeviceTimeline, low: int, high: int) -> tuple[Int64s, Int
     Returns:
         (length, class): ns, and index in `PARTITION`, in the order of time.
     """
-    own = exclusive_sets({name: clip(each, low, high) for name, each in account.sets.items()})
+    own = {name: clip(each, low, high) for name, each in account.own.items()}
     t0, t1 = (np.concatenate(parts) for parts in zip(*own.values(), strict=True))
     counts = [len(each.t0) for each in own.values()]
     kind = np.repeat([PARTITION.index(name) for name in own], counts)

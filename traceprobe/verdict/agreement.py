@@ -6,8 +6,9 @@ no share for what the trace names, it can neither confirm nor deny it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from traceprobe.formatting import NOT_OBSERVED, percent
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
@@ -17,8 +18,7 @@ from traceprobe.records.report import Verdict
 State = Literal["agree", "partly", "disagree", "unknown"]
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True):
     """How the two verdicts relate, and the sentence that says so."""
 
     state: State

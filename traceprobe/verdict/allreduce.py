@@ -15,11 +15,12 @@ One number of ranks cannot tell them apart: then it is the ring.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import log2, sqrt
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from traceprobe.records.run import Algorithm
 from traceprobe.verdict.thresholds import FIXED
@@ -32,8 +33,7 @@ CHAINS = ("broadcast", "reduce")
 """Operations that send the whole message along all ranks once."""
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """Equal collectives of a step.
 
     Args:
@@ -54,8 +54,7 @@ class Message:
         return self.count * self.ms
 
 
-@dataclass(frozen=True)
-class Links:
+class Links(msgspec.Struct, frozen=True):
     """What joins the ranks.
 
     Args:

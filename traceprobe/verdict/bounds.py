@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
-import polars as pl
+import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from traceprobe.formatting import counted, duration, line_place, percent
+from traceprobe.formatting import counted, duration, percent
 from traceprobe.model.taxonomy import SHARE_LABELS, SHARES
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
-from traceprobe.records.sites import find_sites, owners_of
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.no_training import runs_on_cpu, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.verdict.unexplained import either, unexplained
 
 PROFILE_MORE = "profile at least five consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
 CANDIDATES: tuple[Bound, ...] = ("io", "communication", "overhead")
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The bound, the runner-up, and by how much the nearest threshold was missed (a share)."""
 
     bound: Bound
@@ -85,21 +84,29 @@ def _with_unexplained(
 ) -> Decision:
     """The decision, unless time of unknown cause could make another one of it.
 
-    Such time may be waiting for data as well as work of the host. Where it is enough to make a
-    bound of a candidate, the run is not known to be bound by compute; where it could make another
-    cause as large as the one that is named, that is not far from another answer.
+    Such time may be waiting for data as well as work of the host. Where a bound could be made of a
+    candidate of which no more is known than is unknown, the run is not known to be bound by
+    compute; where it could make another cause as large as the one that is named, or bring one
+    that is known to the threshold, that is not far from another answer.
     """
     idle, waiting = corrected.unexplained_idle, corrected.unexplained_wait
     largest = max(corrected.shares[name] for name in CANDIDATES if name not in decision.deciding)
     if decision.bound == "compute":
         room = thresholds.bound - largest - idle - waiting
-        if room <= 0 < idle + waiting:
-            return undecided(_unexplained(idle, waiting, ranks))
+        if room <= 0 and idle + waiting >= largest:
+            # What is unexplained may be enough for a bound by itself, or only beside a candidate.
+            if idle + waiting >= thresholds.bound:
+                return undecided(unexplained(idle, waiting, ranks))
+            rival = max(CANDIDATES, key=lambda name: corrected.shares[name])
+            told = either(corrected.shares, rival, idle, waiting, ranks, thresholds)
+            return undecided(told)
     elif decision.bound in CANDIDATES:
-        room = max(corrected.shares[decision.bound] - largest - idle - waiting, 0.0)
+        room = corrected.shares[decision.bound] - largest - idle - waiting
     else:
         return decision
-    return replace(decision, margin=min(decision.margin, room)) if idle + waiting else decision
+    if not idle + waiting:
+        return decision
+    return replace(decision, margin=min(decision.margin, max(room, 0.0)))
 
 
 def _unseen_head(ranks: Sequence[Rank], thresholds: Thresholds) -> str | None:
@@ -271,35 +278,5 @@ def _missing(
         )
     idle, waiting = corrected.unexplained_idle, corrected.unexplained_wait
     if idle + waiting > thresholds.unexplained:
-        missing.append(_unexplained(idle, waiting, ranks))
+        missing.append(unexplained(idle, waiting, ranks))
     return missing
-
-
-def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
-    if idle < waiting:
-        return (
-            f"{percent(waiting, 0)} of the time is ranks waiting for each other with no visible "
-            "cause; record the host's calls and ranges on every rank"
-        )
-    if any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks):
-        silent = (
-            "no operator runs"
-            if all(rank.device.kind == "cpu" for rank in ranks)
-            else "the GPU idles while the host makes no call"
-        )
-        sites = find_sites(owners_of(ranks), pl.col("class") == "idle_unexplained")
-        if sites and sites[0].line is not None:
-            return (
-                f"{percent(idle, 0)} of the time {silent}, mostly at {line_place(sites[0].line)}: "
-                "nothing tells whether that loads data or computes; annotate it, loading as "
-                '`data_load` (`torch.profiler.record_function("data_load")`)'
-            )
-        return (
-            f"{percent(idle, 0)} of the time {silent}, and nothing tells what the program does: "
-            'annotate it, loading as `data_load` (`torch.profiler.record_function("data_load")`, '
-            '`torch.cuda.nvtx.range("data_load")`)'
-        )
-    return (
-        f"{percent(idle, 0)} of the time is idle that no host rows explain; record the CPU too "
-        "(`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
-    )

@@ -149,7 +149,7 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds
             yield _term("few-iterations", -FIXED.penalty_few, f"{used} iterations were used")
     if corrected.calibration_doubt is not None:
         why = "the unprofiled step may be that of other conditions than the capture's"
-        yield _term("calibration", -FIXED.penalty_calibration, why)
+        yield _term("calibration", -max(FIXED.penalty_calibration, corrected.unseen), why)
     if corrected.split_unknown:
         why = "one rank cannot split the unprofiled remainder into communication and overhead"
         yield _term("split-unknown", -FIXED.penalty_split, why)

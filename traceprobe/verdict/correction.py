@@ -8,14 +8,17 @@ ready when the capture began say nothing about the loader.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from statistics import fmean
+
+import msgspec
+from msgspec.structs import replace
 
 from traceprobe.formatting import duration
 from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
 from traceprobe.verdict.drift import Drift, iterations_after
+from traceprobe.verdict.made_before import MadeBefore
 from traceprobe.verdict.thresholds import FIXED
 
 HEAVY = frozenset({"operators", "stacks", "memory"})
@@ -24,8 +27,7 @@ MAX_NOTES = 4
 """Notes on single ranks, of which each may have two."""
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(msgspec.Struct, frozen=True):
     """ns per step of one rank.
 
     `skew` is exposed waiting for other ranks, 0 where unknown; `unexplained` is idle time of
@@ -57,8 +59,7 @@ class Times:
         return self.io + self.communication + self.skew + self.overhead + self.compute + self.other
 
 
-@dataclass(frozen=True)
-class Corrected:
+class Corrected(msgspec.Struct, frozen=True):
     """The shares that the verdict judges.
 
     Args:
@@ -74,16 +75,19 @@ class Corrected:
         drift: the change within the capture after which the shares were taken, if there is one.
         calibration_doubt: why the unprofiled step may be that of another clock, another load or
             another part of the run; None where nothing speaks for that.
+        unseen: part of the step without a profiler that is not in the capture, of which nothing
+            tells what it is.
     """
 
     shares: dict[str, float]
     overhead_ruled_out: bool = False
     split_unknown: bool = False
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
     unexplained_wait: float = 0.0
     skew: float | None = None
     drift: Drift | None = None
     calibration_doubt: str | None = None
+    unseen: float = 0.0
     unexplained_idle: float = 0.0
     step_ms: float | None = None
     profiled_step_ms: float | None = None
@@ -121,6 +125,7 @@ def correct(
     data_wait_ns: float | None = None,
     drift: Drift | None = None,
     doubt: str | None = None,
+    before: MadeBefore | None = None,
 ) -> Corrected:
     """Correct and average the ranks.
 
@@ -131,7 +136,12 @@ def correct(
         drift: where the loader's queue ran dry. What a capture timed without a profiler is more
             than what a few of its steps show, so a known `data_wait_ns` comes before it.
         doubt: why the unprofiled step is not that of the profiled ones, where it may not be.
+        before: that the steps were fed from batches made before; None with a `data_wait_ns`.
     """
+    seen_wait_ns = fmean(per_step(rank).data_wait for rank in ranks) if ranks else 0.0
+    unseen_ms = None if before is None else before.unseen_ms
+    if unseen_ms is not None:
+        data_wait_ns = seen_wait_ns + 1e6 * unseen_ms
     if data_wait_ns is not None:
         drift = None
     matched = run is not None and run.transfer_ns is not None
@@ -145,38 +155,50 @@ def correct(
             f"{duration(drift.after.step_ns)} afterwards; the shares are those afterwards"
         )
     for rank in ranks:
-        before = per_step(rank, drift)
-        after = before
+        recorded = per_step(rank, drift)
+        after = recorded
         if unprofiled_ns is not None and rank.summary.iterations_used:
-            after = _without_profiler(before, unprofiled_ns, data_wait_ns, matched)
-            split_unknown |= not matched and before.communication > 0 and after != before
-            steps.append(before.total)
+            after = _without_profiler(recorded, unprofiled_ns, data_wait_ns, matched)
+            split_unknown |= not matched and recorded.communication > 0 and after != recorded
+            steps.append(recorded.total)
             unfit = after.total - unprofiled_ns
             if unfit > FIXED.misfit * unprofiled_ns:
                 distorted.append(
                     f"rank {rank.rank}: {duration(unfit)} per step of GPU work, copies and data "
                     "wait do not fit into the unprofiled step"
                 )
-            if before.total - after.total > FIXED.taken_out * before.total:
+            if recorded.total - after.total > FIXED.taken_out * recorded.total:
                 distorted.append(
-                    f"rank {rank.rank}: {duration(before.total - after.total)} per step of "
+                    f"rank {rank.rank}: {duration(recorded.total - after.total)} per step of "
                     "host time and waiting occur only under the profiler and were taken out"
                 )
         times.append(after)
     notes += distorted[:MAX_NOTES]
     if len(distorted) > MAX_NOTES:
         notes.append(f"and {len(distorted) - MAX_NOTES} more such notes about other ranks")
-    ruled_out = False
+    ruled_out, unseen = False, 0.0
     # Ranks step together: that the mean of one is a little shorter says nothing.
     if unprofiled_ns is not None and steps:
         step = sum(steps) / len(steps)
-        if step * FIXED.distortion < unprofiled_ns:
+        waits_more = 0.0 if data_wait_ns is None else max(data_wait_ns - seen_wait_ns, 0.0)
+        if before is not None:
+            doubt = before.sentence
+        elif (step + waits_more) * FIXED.distortion < unprofiled_ns:
             doubt = (
                 "a step takes far less time under the profiler than without it, which no profiler "
                 "does: the two were measured under different conditions, so one says little about "
                 "the other"
             )
-        ruled_out = doubt is None and bool(profiled & HEAVY) and step <= unprofiled_ns
+        elif step * FIXED.distortion < unprofiled_ns:
+            notes.append(
+                f"without the profiler a step waits {duration(waits_more)} longer for its loader, "
+                "which fed the recorded steps from batches made before"
+            )
+        if before is not None and before.unseen_ms is None:
+            unseen = before.hidden
+        elif step * FIXED.distortion < unprofiled_ns:
+            unseen = max(1 - (step + waits_more) / unprofiled_ns, 0.0)
+        ruled_out = doubt is None and bool(profiled & HEAVY) and step + waits_more <= unprofiled_ns
         if doubt is not None:
             notes.append(doubt)
     else:
@@ -197,6 +219,7 @@ def correct(
         skew if matched else None,
         drift,
         doubt,
+        unseen,
         fmean(t.unexplained / t.total if t.total else 0.0 for t in times),
         step_ms=fmean(t.total for t in times) / 1e6 if has_steps else None,
         profiled_step_ms=fmean(steps) / 1e6 if steps else None,

@@ -7,8 +7,8 @@ the profiler. As long as the queue lasts a step waits for nothing; then it has t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,8 +18,7 @@ from traceprobe.verdict.thresholds import FIXED, Thresholds
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ChangePoint:
+class ChangePoint(msgspec.Struct, frozen=True):
     """Where a series of iterations changes: parts [start, at) and [at, end).
 
     Args:
@@ -31,8 +30,7 @@ class ChangePoint:
     errors: float
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """Means over some used iterations of one rank, ns."""
 
     iterations: int
@@ -45,8 +43,7 @@ class Side:
         return self.data_wait_ns / self.step_ns
 
 
-@dataclass(frozen=True)
-class Drift:
+class Drift(msgspec.Struct, frozen=True):
     """A queue of batches that ran dry within a capture.
 
     Args:

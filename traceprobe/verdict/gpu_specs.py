@@ -1,17 +1,17 @@
 """What a GPU can do at most, by its name or by what it says of itself.
 
-The table is `gpus.toml`. A device that is not in it stays unknown: a peak of a similar GPU would be
-a number that looks right and is not. For the same reason a name counts only as a whole ("L40S" is
-not "L4"), and a name whose multiprocessors or memory are not those of the table does not count.
+The table is `gpu_specs.json`. A device that is not in it stays unknown: a peak of a similar GPU
+would be a number that looks right and is not. For the same reason a name counts only as a whole
+("L40S" is not "L4"), and a name whose multiprocessors or memory are not those of the table does not
+count.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -35,16 +35,45 @@ Evidence = Literal["quoted", "named", "derived"]
 
 
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the GPUs of a generation share."""
+    """What the GPUs of a generation share.
+
+    GeForce, A10G and L40 halve the tensor cores' rate where they accumulate in fp32: they have
+    architectures of their own. CDNA 4 has no TF32 (XF32) in its matrix cores.
+
+    Args:
+        capability: what a device says of itself.
+        fma: fused multiply-adds per clock and multiprocessor; a precision that is not there has no
+            fast path.
+    """
 
     vendor: Literal["nvidia", "amd"]
     capability: str
     fma: dict[str, int]
-    """Fused multiply-adds per clock and multiprocessor."""
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A row of the table: a whole board. See the head of `gpus.toml` for the units."""
+    """A row of the table: a whole board.
+
+    Every peak must be multiprocessors x FMA per clock and multiprocessor x 2 x clock, within 2 %.
+
+    Args:
+        year: of the GPU's announcement, when its data sheet first appeared.
+        peaks: TFLOP/s, dense (no structured sparsity), with accumulation in fp32, at boost clock:
+            what training can use.
+        memory_gb: of each variant, GB.
+        kind: what `source` is.
+        evidence: how the numbers got here. "quoted": seen on pages that quote the source; "named":
+            known to be in it, held against the formula only; "derived": from multiprocessors and
+            clock, the vendor does not print them.
+        dies: devices that the board is to a program.
+        tensor_clock_mhz: where matrix units have a clock of their own (not for fp64). It is fitted
+            to the published peaks, so the formula proves only that these precisions agree.
+        bandwidth_gbps: GB/s. l2_mb: MiB.
+        nvlink_gbps: GB/s of one direction, all links of the GPU together; data sheets print both
+            directions.
+        mig: slices that nvidia-smi lists: multiprocessors, and eighths of memory and L2.
+        unproven: why a peak is not what the formula gives.
+    """
 
     name: str
     architecture: str
@@ -59,7 +88,6 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     aliases: list[str] = []
     patterns: list[str] = []
     dies: int = 1
-    """Devices that the board is to a program."""
     tensor_clock_mhz: int | None = None
     bandwidth_gbps: float | None = None
     l2_mb: float | None = None
@@ -76,8 +104,7 @@ class GpuTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpus: list[Entry]
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """A device and its peaks, scaled to the part of the board that it is.
 
     Args:
@@ -106,8 +133,7 @@ class Gpu:
     year: int
 
 
-@dataclass(frozen=True)
-class _Share:
+class _Share(msgspec.Struct, frozen=True):
     """A part of a board: multiprocessors, and the part of memory, L2 and bandwidth."""
 
     multiprocessors: int
@@ -118,8 +144,8 @@ class _Share:
 @cache
 def table() -> GpuTable:
     """The table, read once."""
-    text = files(__package__).joinpath("gpu_specs.toml").read_bytes()
-    return msgspec.toml.decode(text, type=GpuTable)
+    text = Path(__file__).with_name("gpu_specs.json").read_bytes()
+    return msgspec.json.decode(text, type=GpuTable)
 
 
 def find_gpu(

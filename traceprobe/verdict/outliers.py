@@ -35,17 +35,20 @@ def with_outlier(usual: Verdict, whole: Verdict, long: Sequence[LongIterations])
     )
 
 
-def with_recurring(verdict: Verdict, usual: Verdict, long: Sequence[LongIterations]) -> Verdict:
+def with_recurring(
+    verdict: Verdict, usual: Verdict, long: Sequence[LongIterations], among: int
+) -> Verdict:
     """The verdict of all iterations, whose headline says that some recur and decide it.
 
     Args:
         usual: the verdict without the long iterations.
+        among: all iterations that the verdict is of.
     """
     found = max(long, key=lambda each: each.extra_ns)
     which = (
         f"Every {ordinal(found.every)} iteration takes"
         if found.every is not None
-        else f"{len(found.indices)} iterations take"
+        else f"{len(found.indices)} of {among} iterations take"
     )
     extra = found.extra_ns / len(found.indices) / 1e6
     more = (

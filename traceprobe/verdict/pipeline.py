@@ -7,16 +7,15 @@ turns (Huang et al., GPipe, 2019; Narayanan et al., PipeDream-2BW, 2021).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET
 
 from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """Stages and micro-batches of a step."""
 
     stages: int

@@ -1,15 +1,17 @@
 """Every number that a verdict or a finding depends on, with its source.
 
 A caller may change `Thresholds` (`Options.thresholds`), and a report prints them. Changing one of
-`FIXED` would change what a finding means. `traceprobe analyze --thresholds` prints both. A source
-that begins with "chosen" is a judgement, not a measurement.
+`FIXED` would change what a finding means. `traceprobe analyze --thresholds` prints both. A number's
+annotation has its unit, meaning and source; a source that begins with "chosen" is a judgement, not
+a measurement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Annotated, get_type_hints
+
+import msgspec
 
 from traceprobe.model.accounting import (
     BATCH_BYTES,
@@ -20,6 +22,7 @@ from traceprobe.model.accounting import (
     ENDS_TOGETHER,
     FEW_LATE,
     FEWEST_ALIGNED,
+    FEWEST_REGULAR,
     FEWEST_STEADY,
     LONE_WAIT,
     LONG_INTERVALS,
@@ -28,6 +31,7 @@ from traceprobe.model.accounting import (
     MIN_COVERAGE,
     MOST_LONG,
     RECURS,
+    ROOM_NS,
     SCALAR_BYTES,
     SET_UP_MEDIANS,
     SET_UP_NS,
@@ -41,567 +45,622 @@ XPROF = "xprof's input-pipeline analyser"
 SIMULATED = "simulated captures of 6 to 40 steps, docs/definitions.md#loader-queue"
 
 
-def _number(value: float, unit: str, meaning: str, source: str) -> Any:
-    return field(default=value, metadata={"unit": unit, "meaning": meaning, "source": source})
-
-
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(msgspec.Struct, frozen=True):
     """Numbers of the verdict that a caller may change; shares are fractions of the used windows."""
 
-    bound: float = _number(0.20, STEP, "a cause is the bound", XPROF)
-    notable: float = _number(0.05, STEP, "a cause is worth a warning", XPROF)
-    mixed: float = _number(
-        0.15, STEP, "each of two causes is large enough to be mixed", "chosen: near `bound`"
-    )
-    mixed_margin: float = _number(
-        0.05, STEP, "two causes are about equal", "chosen: `notable`, as their difference"
-    )
-    whole_capture: float = _number(
-        0.50, "share of the capture", "the bound without step markers", "chosen: a majority"
-    )
-    unexplained: float = _number(
-        0.30, STEP, "unexplained time allows no verdict", "chosen: more than makes a bound"
-    )
-    coverage: float = _number(
-        0.90,
+    bound: Annotated[float, STEP, "a cause is the bound", XPROF] = 0.20
+    notable: Annotated[float, STEP, "a cause is worth a warning", XPROF] = 0.05
+    mixed: Annotated[
+        float, STEP, "each of two causes is large enough to be mixed", "chosen: near `bound`"
+    ] = 0.15
+    mixed_margin: Annotated[
+        float, STEP, "two causes are about equal", "chosen: `notable`, as their difference"
+    ] = 0.05
+    whole_capture: Annotated[
+        float, "share of the capture", "the bound without step markers", "chosen: a majority"
+    ] = 0.50
+    unexplained: Annotated[
+        float, STEP, "unexplained time allows no verdict", "chosen: more than makes a bound"
+    ] = 0.30
+    coverage: Annotated[
+        float,
         "share of launches",
         "launches with a GPU row for a verdict",
         "chosen: what is lost then can hide half of `bound`",
-    )
-    min_iterations: int = _number(
-        3, "iterations", "used iterations for a verdict", "chosen: the fewest that show an outlier"
-    )
-    min_gpu_ops: int = _number(
-        100, "GPU ops", "GPU ops for a verdict without three steps", "chosen: less than any step"
-    )
-    low_confidence: float = _number(
-        0.30, POINTS, "the most where the profiler may be the overhead", "chosen: well below a half"
-    )
-    drift_quiet: float = _number(
-        0.25, "ratio", "data wait before the loader's queue ran dry, over that after", SIMULATED
-    )
-    drift_errors: float = _number(
-        4.0, "standard errors", "rise of the data wait that is no chance", SIMULATED
-    )
+    ] = 0.90
+    min_iterations: Annotated[
+        int,
+        "iterations",
+        "used iterations for a verdict",
+        "chosen: the fewest that show an outlier",
+    ] = 3
+    min_gpu_ops: Annotated[
+        int, "GPU ops", "GPU ops for a verdict without three steps", "chosen: less than any step"
+    ] = 100
+    low_confidence: Annotated[
+        float,
+        POINTS,
+        "the most where the profiler may be the overhead",
+        "chosen: well below a half",
+    ] = 0.30
+    drift_quiet: Annotated[
+        float, "ratio", "data wait before the loader's queue ran dry, over that after", SIMULATED
+    ] = 0.25
+    drift_errors: Annotated[
+        float, "standard errors", "rise of the data wait that is no chance", SIMULATED
+    ] = 4.0
 
     def as_dict(self) -> dict[str, float]:
         """Name to value, as in the report."""
-        return {name: float(value) for name, value in asdict(self).items()}
+        return {name: float(value) for name, value in msgspec.structs.asdict(self).items()}
 
 
-@dataclass(frozen=True)
-class Constants:
+class Constants(msgspec.Struct, frozen=True):
     """Numbers that no option changes, grouped by the part of the judgement that uses them."""
 
     # Which iterations and ranks count. The accounting itself applies these.
-    iteration_coverage: float = _number(
-        MIN_COVERAGE,
+    iteration_coverage: Annotated[
+        float,
         "share of launches",
         "launches with a GPU row for an iteration to be used",
         "chosen: whole iterations of the public traces have all of them",
-    )
-    warm_up: float = _number(
-        WARM_UP,
+    ] = MIN_COVERAGE
+    warm_up: Annotated[
+        float,
         "medians",
         "a first iteration that lasts longer is warm-up",
         "chosen: compiling and allocating take many times a step",
-    )
-    straggler: float = _number(
-        STRAGGLER,
+    ] = WARM_UP
+    straggler: Annotated[
+        float,
         "share of the waiting",
         "a rank that came last for so much is the straggler",
         "derived: of two ranks that take turns each has half",
-    )
-    few_late: float = _number(
-        FEW_LATE,
+    ] = STRAGGLER
+    few_late: Annotated[
+        float,
         "share of the ranks",
         "as many may together be those that are waited for",
         "derived: of ranks that take turns, twice as many have `straggler`",
-    )
-    ends_together: float = _number(
-        ENDS_TOGETHER,
+    ] = FEW_LATE
+    ends_together: Annotated[
+        float,
         "intervals between collectives",
         "ends of collectives that are the same ones on two ranks deviate less",
         "chosen: a half would be as near to the next one",
-    )
-    fewest_aligned: int = _number(
-        FEWEST_ALIGNED,
+    ] = ENDS_TOGETHER
+    fewest_aligned: Annotated[
+        int,
         "collectives",
         "two captures without steps are aligned by at least so many",
         "chosen: fewer meet by chance",
-    )
-    apart_s: float = _number(
-        5.0,
+    ] = FEWEST_ALIGNED
+    apart_s: Annotated[
+        float,
         "s",
         "between two captures, beyond the length of the longer: they are not of the same time",
         "chosen: ranks begin with the same step, and clocks of machines differ by less",
-    )
-    straggling: float = _number(
-        0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
-    )
+    ] = 5.0
+    straggling: Annotated[
+        float, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
+    ] = 0.01
 
-    clock_changed: float = _number(
-        CLOCK_CHANGED,
+    clock_changed: Annotated[
+        float,
         "ratio",
         "the same kernels take so much longer when the GPU's speed has changed",
         "steady public captures stay below 1.02",
+    ] = CLOCK_CHANGED
+    clock_long_us: Annotated[float, "µs", "the shortest kernel that tells", "`short_kernel_us`"] = (
+        CLOCK_LONG_NS / 1e3
     )
-    clock_long_us: float = _number(
-        CLOCK_LONG_NS / 1e3, "µs", "the shortest kernel that tells", "`short_kernel_us`"
+    clock_kernels: Annotated[
+        int, "kernels", "of an iteration that tell", "chosen: no few noisy kernels decide"
+    ] = CLOCK_KERNELS
+    clock_share: Annotated[float, "share of kernel time", "that they make up", "a majority"] = (
+        CLOCK_SHARE
     )
-    clock_kernels: int = _number(
-        CLOCK_KERNELS, "kernels", "of an iteration that tell", "chosen: no few noisy kernels decide"
-    )
-    clock_share: float = _number(
-        CLOCK_SHARE, "share of kernel time", "that they make up", "a majority"
-    )
-    clock_brief_ms: float = _number(
-        500.0,
+    clock_brief_ms: Annotated[
+        float,
         "ms",
         "the shortest time whose mean clock is known well",
         "measured, H200: NVML tells another clock each 100 ms; at the power limit they differ by "
         "12 %",
-    )
-    clock_brief_changed: float = _number(
-        1.25, "ratio", "between clocks of shorter times", "twice what differs at the power limit"
-    )
-    clock_others_percent: float = _number(
-        5.0, "% of the time", "that other processes use the GPU", "chosen: as much of a step"
-    )
-    fewest_steady: int = _number(
-        FEWEST_STEADY, "iterations", "left where others are left out", "`min_iterations`"
-    )
+    ] = 500.0
+    clock_brief_changed: Annotated[
+        float, "ratio", "between clocks of shorter times", "twice what differs at the power limit"
+    ] = 1.25
+    clock_others_percent: Annotated[
+        float, "% of the time", "that other processes use the GPU", "chosen: as much of a step"
+    ] = 5.0
+    fewest_steady: Annotated[
+        int, "iterations", "left where others are left out", "`min_iterations`"
+    ] = FEWEST_STEADY
 
     # Captures that show no training
-    cold_start: float = _number(
-        0.20, STEP, "calls of set-up allow no verdict", "chosen: `bound`, which they could fake"
-    )
-    set_up_us: float = _number(
-        SET_UP_NS / 1e3, "µs", "the shortest call of set-up", "loading a kernel's code: 0.3 ms"
-    )
-    set_up_medians: float = _number(
-        SET_UP_MEDIANS,
+    cold_start: Annotated[
+        float, STEP, "calls of set-up allow no verdict", "chosen: `bound`, which they could fake"
+    ] = 0.20
+    set_up_us: Annotated[
+        float, "µs", "the shortest call of set-up", "loading a kernel's code: 0.3 ms"
+    ] = SET_UP_NS / 1e3
+    set_up_medians: Annotated[
+        float,
         "medians",
         "a call of set-up lasts so many calls of its name",
         "chosen: no call in a warm loop of the public traces does",
-    )
+    ] = SET_UP_MEDIANS
 
-    long_iteration: float = _number(
-        LONG_ITERATION,
+    long_iteration: Annotated[
+        float,
         "medians",
         "an iteration that does more than the others lasts",
         "chosen: less is noise",
-    )
-    most_long: int = _number(
-        MOST_LONG, "iterations", "one in so many may be long", "chosen: else it is usual"
-    )
-    lone_wait: float = _number(
-        LONE_WAIT, "medians", "a single wait for data is no loader's burst", "chosen: many workers"
-    )
+    ] = LONG_ITERATION
+    most_long: Annotated[
+        int, "iterations", "one in so many may be long", "chosen: else it is usual"
+    ] = MOST_LONG
+    fewest_regular: Annotated[
+        int, "iterations", "long ones at one distance are a period", "two always have a distance"
+    ] = FEWEST_REGULAR
+    lone_wait: Annotated[
+        float, "medians", "a single wait for data is no loader's burst", "chosen: many workers"
+    ] = LONE_WAIT
 
     # What the host's silence means. The accounting itself applies these.
-    long_ms: float = _number(
-        LONG_NS / 1e6, "ms", "a silence of the host needs a cause", "docs/definitions.md"
-    )
-    long_intervals: int = _number(
-        LONG_INTERVALS, "intervals between launches", "and it lasts so many", "docs/definitions.md"
-    )
-    batch_bytes: int = _number(
-        BATCH_BYTES, "bytes", "a copy to the device brings input", "chosen: less is a scalar"
-    )
-    scalar_bytes: int = _number(
-        SCALAR_BYTES, "bytes", "a copy to the host is a loss or a flag", "chosen: eight numbers"
-    )
-    recurs: int = _number(
-        RECURS, "copies", "of one size make it that of a batch", "chosen: one in each iteration"
-    )
+    long_ms: Annotated[
+        float, "ms", "a silence of the host needs a cause", "docs/definitions.md"
+    ] = LONG_NS / 1e6
+    long_intervals: Annotated[
+        int, "intervals between launches", "and it lasts so many", "docs/definitions.md"
+    ] = LONG_INTERVALS
+    batch_bytes: Annotated[
+        int, "bytes", "a copy to the device brings input", "chosen: less is a scalar"
+    ] = BATCH_BYTES
+    scalar_bytes: Annotated[
+        int, "bytes", "a copy to the host is a loss or a flag", "chosen: eight numbers"
+    ] = SCALAR_BYTES
+    room_us: Annotated[
+        float,
+        "µs",
+        "after memory was given back, an allocation that it made room for begins",
+        "measured, H200: 4 to 8 µs in the allocator, 500 µs where Python is between",
+    ] = ROOM_NS / 1e3
+    recurs: Annotated[
+        int, "copies", "of one size make it that of a batch", "chosen: one in each iteration"
+    ] = RECURS
 
     # Confidence
-    confidence_base: float = _number(0.5, POINTS, "any bound", "chosen: as likely as not")
-    confidence_margin: float = _number(
-        0.45, POINTS, "a bound far from every threshold adds", "chosen: 0.95 at most, never certain"
-    )
-    full_margin: float = _number(
-        0.15, STEP, "far from every threshold", "chosen: three times `notable`"
-    )
-    penalty_inferred: float = _number(
-        0.2, POINTS, "all of the data wait is inferred", "chosen: takes a clear verdict below 0.8"
-    )
-    penalty_single_rank: float = _number(
-        0.2, POINTS, "communication judged from one rank", "chosen: as for an inferred data wait"
-    )
-    penalty_unattributed: float = _number(
-        0.2, POINTS, "kernels without a phase, at most", "chosen: as for an inferred data wait"
-    )
-    penalty_no_marker: float = _number(
-        0.25, POINTS, "no step marker", "chosen: more than any single doubt about the steps"
-    )
-    penalty_coverage: float = _number(
-        0.2,
+    confidence_base: Annotated[float, POINTS, "any bound", "chosen: as likely as not"] = 0.5
+    confidence_margin: Annotated[
+        float,
+        POINTS,
+        "a bound far from every threshold adds",
+        "chosen: 0.95 at most, never certain",
+    ] = 0.45
+    full_margin: Annotated[
+        float, STEP, "far from every threshold", "chosen: three times `notable`"
+    ] = 0.15
+    penalty_inferred: Annotated[
+        float, POINTS, "all of the data wait is inferred", "chosen: takes a clear verdict below 0.8"
+    ] = 0.2
+    penalty_single_rank: Annotated[
+        float, POINTS, "communication judged from one rank", "chosen: as for an inferred data wait"
+    ] = 0.2
+    penalty_unattributed: Annotated[
+        float, POINTS, "kernels without a phase, at most", "chosen: as for an inferred data wait"
+    ] = 0.2
+    penalty_no_marker: Annotated[
+        float, POINTS, "no step marker", "chosen: more than any single doubt about the steps"
+    ] = 0.25
+    penalty_coverage: Annotated[
+        float,
         POINTS,
         "no launch has a GPU row, without step markers",
         "chosen: as for an inferred data wait",
-    )
-    penalty_marker: float = _number(
-        0.3,
+    ] = 0.2
+    penalty_marker: Annotated[
+        float,
         POINTS,
         "a step marker that is surely wrong",
         "chosen: the least sure kind of marker, 0.60, costs 0.1",
-    )
-    sure_marker: float = _number(
-        0.95, POINTS, "a marker that costs nothing", "that of numbered ranges, as ProfilerStep#"
-    )
-    penalty_drained: float = _number(
-        0.1,
+    ] = 0.3
+    sure_marker: Annotated[
+        float, POINTS, "a marker that costs nothing", "that of numbered ranges, as ProfilerStep#"
+    ] = 0.95
+    penalty_drained: Annotated[
+        float,
         POINTS,
         "only the iterations after a drained queue count",
         "chosen: half of an inferred data wait",
-    )
-    penalty_few: float = _number(0.05, POINTS, "few iterations", "chosen: a nudge")
-    most_of_few: float = _number(
-        0.5, POINTS, "the most with one or two iterations", "chosen: they show no outlier"
-    )
-    few_iterations: int = _number(
-        8, "iterations", "fewer are few", "the default of `traceprobe profile --active`"
-    )
-    sure: float = _number(
-        0.8, POINTS, "a confidence is high", "docs/validation/calibration.md: 95 % are right"
-    )
-    fairly_sure: float = _number(
-        0.5, POINTS, "a confidence is medium", "docs/validation/calibration.md: 80 % are right"
-    )
-    penalty_split: float = _number(
-        0.1, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
-    )
+    ] = 0.1
+    penalty_few: Annotated[float, POINTS, "few iterations", "chosen: a nudge"] = 0.05
+    most_of_few: Annotated[
+        float, POINTS, "the most with one or two iterations", "chosen: they show no outlier"
+    ] = 0.5
+    few_iterations: Annotated[
+        int, "iterations", "fewer are few", "the default of `traceprobe profile --active`"
+    ] = 8
+    sure: Annotated[
+        float, POINTS, "a confidence is high", "docs/validation/calibration.md: 95 % are right"
+    ] = 0.8
+    fairly_sure: Annotated[
+        float, POINTS, "a confidence is medium", "docs/validation/calibration.md: 80 % are right"
+    ] = 0.5
+    penalty_split: Annotated[
+        float, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
+    ] = 0.1
 
-    penalty_damage: float = _number(
-        0.05, POINTS, "a warning of missing or wrong rows", "chosen: as for few iterations"
-    )
-    penalty_damage_most: float = _number(
-        0.2, POINTS, "all of them, at most", "chosen: as for an inferred data wait"
-    )
-    penalty_calibration: float = _number(
-        0.1,
+    penalty_damage: Annotated[
+        float, POINTS, "a warning of missing or wrong rows", "chosen: as for few iterations"
+    ] = 0.05
+    penalty_damage_most: Annotated[
+        float, POINTS, "all of them, at most", "chosen: as for an inferred data wait"
+    ] = 0.2
+    penalty_calibration: Annotated[
+        float,
         POINTS,
-        "the unprofiled step is in doubt, or longer than the profiled one by `distortion`",
+        "the unprofiled step is in doubt, or longer than the profiled one by `distortion`; at "
+        "least, where more of it is not in the capture",
         "chosen: half of a single rank's",
-    )
+    ] = 0.1
 
     # Correction for the profiler, and the sentences about it
-    misfit: float = _number(
-        0.02,
+    misfit: Annotated[
+        float,
         STEP,
         "work that does not fit into the unprofiled step is reported",
         "chosen: its noise",
-    )
-    implausible_ratio: float = _number(
-        20.0, "ratio", "no profiler makes a step so much longer or shorter", "chosen: stacks make 5"
-    )
-    taken_out: float = _number(
-        0.005,
+    ] = 0.02
+    implausible_ratio: Annotated[
+        float,
+        "ratio",
+        "no profiler makes a step so much longer or shorter",
+        "chosen: stacks make 5",
+    ] = 20.0
+    taken_out: Annotated[
+        float,
         STEP,
         "time taken out as the profiler's is reported",
         "chosen: two digits of a per cent",
-    )
-    same_pace: float = _number(
-        1.05,
+    ] = 0.005
+    same_pace: Annotated[
+        float,
         "ratio",
         "steps without a profiler, before and after the profiled ones, are of one pace",
         "`notable`; a recording makes its blocks again from there on",
-    )
-    distortion: float = _number(
-        1.1, "ratio", "a profiled step so much longer is distorted", "PyTorch's issues: 10 to 20 %"
-    )
-    flush_ms: float = _number(
-        0.005, "ms", "idle under the profiler's own rows is reported", "rounds to 0.01 ms"
-    )
-    reported_idle: float = _number(0.05, STEP, "idle time is reported", "`notable`")
-    reported_part: float = _number(
-        0.01, STEP, "a part of the idle time is reported", "chosen: less is rounding"
-    )
-    reported_cause: float = _number(
-        0.005, "share of the waiting", "a cause of waiting is reported", "rounds to 1 %"
-    )
-    mostly_inferred: float = _number(
-        0.5, "share of the data wait", "it lies between the steps", "a majority"
-    )
+    ] = 1.05
+    distortion: Annotated[
+        float,
+        "ratio",
+        "a profiled step so much longer is distorted",
+        "PyTorch's issues: 10 to 20 %",
+    ] = 1.1
+    flush_ms: Annotated[
+        float, "ms", "idle under the profiler's own rows is reported", "rounds to 0.01 ms"
+    ] = 0.005
+    reported_idle: Annotated[float, STEP, "idle time is reported", "`notable`"] = 0.05
+    reported_part: Annotated[
+        float, STEP, "a part of the idle time is reported", "chosen: less is rounding"
+    ] = 0.01
+    reported_cause: Annotated[
+        float, "share of the waiting", "a cause of waiting is reported", "rounds to 1 %"
+    ] = 0.005
+    mostly_inferred: Annotated[
+        float, "share of the data wait", "it lies between the steps", "a majority"
+    ] = 0.5
 
     # Loader queue
-    drift_side: int = _number(
-        3, "iterations", "each side of a change; also rounds of the loader after it", SIMULATED
-    )
-    drift_blocks: int = _number(
-        2, "rounds", "rounds of the loader before a change", "two batches a worker, the default"
-    )
-    drift_longer: float = _number(
-        0.5, "share of the rise", "the step gets longer by so much of it", SIMULATED
-    )
+    drift_side: Annotated[
+        int, "iterations", "each side of a change; also rounds of the loader after it", SIMULATED
+    ] = 3
+    drift_blocks: Annotated[
+        int, "rounds", "rounds of the loader before a change", "two batches a worker, the default"
+    ] = 2
+    drift_longer: Annotated[
+        float, "share of the rise", "the step gets longer by so much of it", SIMULATED
+    ] = 0.5
 
     # Roofline, hardware and links
-    explained: float = _number(
-        0.5, "share of kernel time", "math or memory explains the kernels", "a majority"
-    )
-    run_precision: float = _number(
-        0.5, "share of matrix time", "a precision is that of the run", "a majority"
-    )
-    message_spread: float = _number(
-        4,
+    explained: Annotated[
+        float, "share of kernel time", "math or memory explains the kernels", "a majority"
+    ] = 0.5
+    run_precision: Annotated[
+        float, "share of matrix time", "a precision is that of the run", "a majority"
+    ] = 0.5
+    message_spread: Annotated[
+        float,
         "ratio",
         "sizes of messages that tell latency from bandwidth",
         "chosen: closer sizes cannot tell the two apart",
-    )
-    end_stage: float = _number(
-        1.5,
+    ] = 4
+    end_stage: Annotated[
+        float,
         "ratio",
         "messages over the fewest of any rank, below which a stage is at an end of its pipeline",
         "derived: between them a stage has twice as many",
-    )
-    bubble_excess: float = _number(
-        1.25, "ratio", "a bubble over its ideal that is too long", "chosen: a quarter more"
-    )
-    mostly_bubble: float = _number(
-        0.5, "share of communication", "communication is mostly pipeline bubble", "a majority"
-    )
-    gpu_memory_least: float = _number(
-        0.93, "ratio", "reported over printed memory, at least", "less ECC and the driver's part"
-    )
-    gpu_memory_most: float = _number(
-        1.09, "ratio", "reported over printed memory, at most", "GiB against GB is 1.074"
-    )
-    gpu_slice_memory: float = _number(
-        1.06, "ratio", "reported over printed memory of the whole of a MIG slice", "as above"
-    )
+    ] = 1.5
+    bubble_excess: Annotated[
+        float, "ratio", "a bubble over its ideal that is too long", "chosen: a quarter more"
+    ] = 1.25
+    mostly_bubble: Annotated[
+        float, "share of communication", "communication is mostly pipeline bubble", "a majority"
+    ] = 0.5
+    gpu_memory_least: Annotated[
+        float, "ratio", "reported over printed memory, at least", "less ECC and the driver's part"
+    ] = 0.93
+    gpu_memory_most: Annotated[
+        float, "ratio", "reported over printed memory, at most", "GiB against GB is 1.074"
+    ] = 1.09
+    gpu_slice_memory: Annotated[
+        float, "ratio", "reported over printed memory of the whole of a MIG slice", "as above"
+    ] = 1.06
 
     # Ablation
-    overlap_contrast: float = _number(
-        0.1, "share of throughput", "serial and parallel are apart", "chosen: noise otherwise"
-    )
-    disturbed: float = _number(
-        0.95, "ratio", "full over synthetic step that is a disturbance", "chosen: `notable` faster"
-    )
+    overlap_contrast: Annotated[
+        float, "share of throughput", "serial and parallel are apart", "chosen: noise otherwise"
+    ] = 0.1
+    disturbed: Annotated[
+        float, "ratio", "full over synthetic step that is a disturbance", "chosen: `notable` faster"
+    ] = 0.95
 
     # Probes
-    probe_interval: float = _number(
-        0.95, "probability", "a slope is inside its interval", "as of an ablation"
-    )
-    criticality: float = _number(
-        0.5, "slope", "a region is critical above, hidden below", "a majority of the delay"
-    )
-    criticality_hidden: float = _number(
-        0.2, "slope", "less is as good as hidden, where more than chance", "chosen: `bound`"
-    )
-    criticality_whole: float = _number(
-        0.8, "slope", "more is as good as critical", "derived: 1 - `criticality_hidden`"
-    )
-    probed_path: float = _number(
-        0.2, STEP, "of a critical path, where a hidden region contradicts it", "chosen: `bound`"
-    )
+    probe_interval: Annotated[
+        float, "probability", "a slope is inside its interval", "as of an ablation"
+    ] = 0.95
+    criticality: Annotated[
+        float, "slope", "a region is critical above, hidden below", "a majority of the delay"
+    ] = 0.5
+    criticality_hidden: Annotated[
+        float, "slope", "less is as good as hidden, where more than chance", "chosen: `bound`"
+    ] = 0.2
+    criticality_whole: Annotated[
+        float, "slope", "more is as good as critical", "derived: 1 - `criticality_hidden`"
+    ] = 0.8
+    probed_path: Annotated[
+        float, STEP, "of a critical path, where a hidden region contradicts it", "chosen: `bound`"
+    ] = 0.2
 
     # Findings
-    loader_samples: int = _number(
-        20, "samples", "enough to say which lines make a batch", "standard error of a half: 0.11"
-    )
-    loader_looks: int = _number(
-        8,
+    loader_most: Annotated[
+        float,
+        "times the step without a profiler",
+        "a loader that takes longer for its batches was stopped for a while",
+        "a queue feeds the 30 steps around the profiled ones for no longer than its length",
+    ] = 2.0
+    loader_samples: Annotated[
+        int, "samples", "enough to say which lines make a batch", "standard error of a half: 0.11"
+    ] = 20
+    loader_looks: Annotated[
+        int,
         "samples",
         "enough to say which line of a loader is first",
         "three quarters of a batch are first in 97 % of eight looks (binomial)",
-    )
-    loader_part: float = _number(
-        0.05, "share of a batch", "a function that makes it is named", "`notable`"
-    )
-    loader_parts: int = _number(3, "functions", "named, of any number", "chosen: as fixes")
-    loader_idle: float = _number(
-        0.5, "share of the time", "workers below are mostly idle", "a majority"
-    )
-    filling: float = _number(
-        0.1, "share of what is extra", "what long iterations do more is reported", "chosen: a tenth"
-    )
-    softmax_passes: float = _number(
-        6 / 5,
+    ] = 8
+    loader_part: Annotated[
+        float, "share of a batch", "a function that makes it is named", "`notable`"
+    ] = 0.05
+    loader_parts: Annotated[int, "functions", "named, of any number", "chosen: as fixes"] = 3
+    loader_idle: Annotated[
+        float, "share of the time", "workers below are mostly idle", "a majority"
+    ] = 0.5
+    filling: Annotated[
+        float,
+        "share of what is extra",
+        "what long iterations do more is reported",
+        "chosen: a tenth",
+    ] = 0.1
+    norm_conversions: Annotated[
+        float,
+        "ratio",
+        "batch normalisation that moves its image as seldom as it can, over conversions of layouts",
+        "normalising: 3 passes forward, 5 backward. Converting, around a convolution: 5 times 2",
+    ] = 4 / 5
+    softmax_passes: Annotated[
+        float,
         "ratio",
         "passes over attention's scores by the products, over those by softmax",
         "products: 1 write, 1 read; 1 write, 3 reads. Softmax: 2 and 3",
-    )
-    softmax_around: float = _number(
-        19 / 5,
+    ] = 6 / 5
+    softmax_around: Annotated[
+        float,
         "ratio",
         "passes over attention's scores by element-wise kernels, over those by softmax",
         "scale 2 and 2, mask 3 and 2, dropout 3 and 3, cast 2 and 2. Softmax: 2 and 3",
-    )
-    barely_overlapped: float = _number(
-        5.0, "%", "communication and computation take turns", "`notable`"
-    )
-    small_message: float = _number(
-        1e6, "bytes", "its start costs more than its bytes", "chosen: on most links"
-    )
-    bus_message: float = _number(
-        16e6, "bytes", "a message that shows the speed of links", "chosen: below, latency counts"
-    )
-    low_bandwidth: float = _number(
-        0.15,
+    ] = 19 / 5
+    barely_overlapped: Annotated[
+        float, "%", "communication and computation take turns", "`notable`"
+    ] = 5.0
+    small_message: Annotated[
+        float, "bytes", "its start costs more than its bytes", "chosen: on most links"
+    ] = 1e6
+    bus_message: Annotated[
+        float, "bytes", "a message that shows the speed of links", "chosen: below, latency counts"
+    ] = 16e6
+    low_bandwidth: Annotated[
+        float,
         "share of NVLink",
         "collectives that do not go over NVLink reach less",
         "PCIe 5.0 has 64 GB/s, 0.14 of Hopper's NVLink; over it 0.5 and more was measured",
-    )
-    count_rounding: float = _number(
-        1e-3, "messages per step", "counts of messages differ", "rounding of the means"
-    )
-    mostly_copied: float = _number(
-        0.5, "share", "copies are mostly pageable, or mostly hidden", "a majority"
-    )
-    pageable_bytes: int = _number(
-        1 << 20, "bytes per step", "pageable copies matter", "scalars are pageable everywhere"
-    )
-    tf32_products: int = _number(3, "products", "in TF32 that give one in fp32", "3xTF32, CUTLASS")
-    halved_operands: float = _number(
-        0.5, "ratio", "time of other kernels in 16 bits", "their operands have half the size"
-    )
-    memory_full: float = _number(
-        0.90, "share of the device", "memory is nearly full", "PyTorch's TensorBoard plugin"
-    )
-    bf16_capability: int = _number(8, "compute capability", "GPUs with bf16", "NVIDIA: Ampere")
-    memory_slack: float = _number(
-        0.20, "share of what is reserved", "memory not in use matters", "chosen: `bound`"
-    )
-    memory_crowded: float = _number(
-        0.50, "share of the device", "reserved, for slack to matter", "chosen: else it is free"
-    )
-    optimizer_launches: int = _number(
-        20, "kernels per step", "many for an optimizer", "several times a fused one's of 100 M"
-    )
-    optimizer_worth: float = _number(
-        0.01, STEP, "a fused optimizer is worth it", "chosen: it takes one word"
-    )
-    fused_parameters: int = _number(
-        320 * 65536, "parameters", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
-    )
-    fused_tensors: int = _number(
-        36, "tensors", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
-    )
-    headroom_least: float = _number(
-        0.001, STEP, "a floor says anything about a step", "chosen: less is as good as none"
-    )
-    headroom_counted: float = _number(
-        0.5,
+    ] = 0.15
+    count_rounding: Annotated[
+        float, "messages per step", "counts of messages differ", "rounding of the means"
+    ] = 1e-3
+    mostly_copied: Annotated[
+        float, "share", "copies are mostly pageable, or mostly hidden", "a majority"
+    ] = 0.5
+    pageable_bytes: Annotated[
+        int, "bytes per step", "pageable copies matter", "scalars are pageable everywhere"
+    ] = 1 << 20
+    tf32_products: Annotated[
+        int, "products", "in TF32 that give one in fp32", "3xTF32, CUTLASS"
+    ] = 3
+    halved_operands: Annotated[
+        float, "ratio", "time of other kernels in 16 bits", "their operands have half the size"
+    ] = 0.5
+    memory_full: Annotated[
+        float, "share of the device", "memory is nearly full", "PyTorch's TensorBoard plugin"
+    ] = 0.90
+    bf16_capability: Annotated[int, "compute capability", "GPUs with bf16", "NVIDIA: Ampere"] = 8
+    memory_slack: Annotated[
+        float, "share of what is reserved", "memory not in use matters", "chosen: `bound`"
+    ] = 0.20
+    memory_crowded: Annotated[
+        float, "share of the device", "reserved, for slack to matter", "chosen: else it is free"
+    ] = 0.50
+    optimizer_launches: Annotated[
+        int, "kernels per step", "many for an optimizer", "several times a fused one's of 100 M"
+    ] = 20
+    optimizer_worth: Annotated[
+        float, STEP, "a fused optimizer is worth it", "chosen: it takes one word"
+    ] = 0.01
+    fused_parameters: Annotated[
+        int, "parameters", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
+    ] = 320 * 65536
+    fused_tensors: Annotated[
+        int, "tensors", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
+    ] = 36
+    headroom_least: Annotated[
+        float, STEP, "a floor says anything about a step", "chosen: less is as good as none"
+    ] = 0.001
+    headroom_counted: Annotated[
+        float,
         "share of the operations",
         "no program leaves out, where only their sum is known",
         "derived: a causal mask hides half of the scores",
-    )
-    headroom_peak: float = _number(
-        1.25,
+    ] = 0.5
+    headroom_peak: Annotated[
+        float,
         "ratio",
         "nothing is faster than the measured peak times this",
         "chosen: other sizes and data than 8192 x 8192 random numbers are faster",
-    )
-    attributed: float = _number(
-        0.98,
+    ] = 1.25
+    attributed: Annotated[
+        float,
         "share of kernel time",
         "enough has a phase",
         "public traces with three ranges reach it",
-    )
-    short_kernel_us: float = _number(
-        10.0, "µs", "a kernel is short", "about what a launch costs the host; nsys-ai"
-    )
-    many_launches: float = _number(
-        500.0, "launches per step", "many", "chosen: 5 ms of the host at 10 µs each"
-    )
-    syncs: float = _number(
-        0.5, "calls per step", "blocking calls matter", "chosen: more than one in two steps"
-    )
-    fp32_reached: float = _number(
-        0.5,
+    ] = 0.98
+    short_kernel_us: Annotated[
+        float, "µs", "a kernel is short", "about what a launch costs the host; nsys-ai"
+    ] = 10.0
+    many_launches: Annotated[
+        float, "launches per step", "many", "chosen: 5 ms of the host at 10 µs each"
+    ] = 500.0
+    syncs: Annotated[
+        float, "calls per step", "blocking calls matter", "chosen: more than one in two steps"
+    ] = 0.5
+    stalls: Annotated[
+        float,
+        "iterations",
+        "allocate and free device memory, at least",
+        "chosen: set-up may take two",
+    ] = 3
+    stalled: Annotated[
+        float, "share of the iterations", "allocate and free device memory", "chosen: most of them"
+    ] = 0.5
+    breaks: Annotated[float, "calls per step", "graph breaks matter", "chosen: as `syncs`"] = 0.5
+    fp32_reached: Annotated[
+        float,
         "share of the peak",
         "a matrix product in fp32 reaches",
         "chosen: well below the 0.76 measured on an H200, docs/validation/hardware.md",
-    )
-    unaligned_kept: float = _number(
-        1 / 8, "ratio", "time of an aligned matrix kernel", "16 bytes are read at a time, not 2"
-    )
+    ] = 0.5
+    unaligned_kept: Annotated[
+        float, "ratio", "time of an aligned matrix kernel", "16 bytes are read at a time, not 2"
+    ] = 1 / 8
     # What a change usually gives of what it can give at most, for predictions
-    most_faster: float = _number(
-        100.0, "ratio", "no change makes kernels faster by more", "chosen: above all of them"
-    )
-    tf32_usual: float = _number(
-        0.77,
+    most_faster: Annotated[
+        float, "ratio", "no change makes kernels faster by more", "chosen: above all of them"
+    ] = 100.0
+    tf32_usual: Annotated[
+        float,
         "share of the saving",
         "TF32 gives",
         "docs/validation: 0.73 of `unet-fp32`, 0.81 of `gpt2-fp32`",
-    )
-    half_usual: float = _number(
-        0.88,
+    ] = 0.77
+    half_usual: Annotated[
+        float,
         "share of the saving",
         "16 bits give",
         "docs/validation: 0.91 of `unet-device`, 0.84 of `gpt2-fp32`, 0.90 of `gpt2-tf32`",
-    )
-    fusion_usual: float = _number(
-        0.55,
+    ] = 0.88
+    fusion_usual: Annotated[
+        float,
         "share of the saving",
         "a compiler's fusion gives",
         "docs/validation: 0.84 of `pointwise`, 0.3 of `gpt2-bf16` (its head apart)",
-    )
-    attention_usual: float = _number(
-        0.6,
-        "share of the saving",
-        "fused attention gives",
-        "chosen: softmax and half the rest",
-    )
-    aligned_usual: float = _number(
-        1 / 4,
+    ] = 0.55
+    attention_usual: Annotated[
+        float, "share of the saving", "fused attention gives", "chosen: softmax and half the rest"
+    ] = 0.6
+    attention_least: Annotated[
+        float,
+        "ratio",
+        "time of fused attention over that of its products as they are, at least",
+        "derived: half is hidden by a causal mask, and half the time is the scores' at most",
+    ] = 1 / 4
+    attention_margin: Annotated[
+        float,
+        "share of the gain",
+        "error of what fused attention gives, where its products are known",
+        "chosen: covers 1.10, measured of a GPT on an H200, and a mask that is not causal",
+    ] = 0.2
+    aligned_usual: Annotated[
+        float,
         "ratio",
         "time of an aligned matrix kernel, usually",
         "docs/validation: the head of `gpt2-bf16`, aligned, at the rate of its other products",
-    )
-    usual_margin: float = _number(
-        0.3, "share of the gain", "error of what other kernels give", "chosen: covers the above"
-    )
-    fusion_margin: float = _number(
-        0.6, "share of the gain", "error of what fusion gives", "chosen: covers the above"
-    )
-    fused_sgd: float = _number(
-        32 / 20,
+    ] = 1 / 4
+    usual_margin: Annotated[
+        float, "share of the gain", "error of what other kernels give", "chosen: covers the above"
+    ] = 0.3
+    fusion_margin: Annotated[
+        float, "share of the gain", "error of what fusion gives", "chosen: covers the above"
+    ] = 0.6
+    fused_sgd: Annotated[
+        float,
         "ratio",
         "the same of SGD with momentum",
         "bytes a parameter in fp32, PyTorch's kernels; without momentum there is none to gain",
-    )
-    fused_adam: float = _number(
-        80 / 28,
+    ] = 32 / 20
+    fused_adam: Annotated[
+        float,
         "ratio",
         "traffic of Adam by foreach over that of the fused one",
         "bytes a parameter in fp32, PyTorch's kernels; 2.7 was measured on `gpt2-bf16`",
-    )
-    fused_launches: float = _number(
-        10.0, "ratio", "an optimizer's launches by those of a fused one", "`optimizer_launches`"
-    )
-    fewer_launches: float = _number(
-        3.0,
+    ] = 80 / 28
+    fused_launches: Annotated[
+        float, "ratio", "an optimizer's launches by those of a fused one", "`optimizer_launches`"
+    ] = 10.0
+    fewer_launches: Annotated[
+        float,
         "ratio",
         "the host's time over that with the launches compiled or in CUDA graphs",
         "docs/validation: 1.5 of `mlp` compiled, 5 with CUDA graphs and a fused optimizer",
-    )
-    rarer_updates: float = _number(
-        2.0, "ratio", "updates get rarer where nothing makes them cheaper", "chosen: the least"
-    )
-    less_traffic: float = _number(
-        2.0, "ratio", "gradients in 16 bits instead of 32", "derived: half the bytes"
-    )
-    bucket_mb: float = _number(25.0, "MB", "size of DDP's buckets", "PyTorch's default")
-    pinned_gen5: float = _number(
-        50.0, "GB/s", "pinned copies to GPUs of capability 9 and later", "PCIe 5.0: 55 measured"
-    )
-    pinned_gen4: float = _number(
-        24.0, "GB/s", "pinned copies to GPUs of capability 8", "PCIe 4.0: 32 less protocol"
-    )
-    pinned_gen3: float = _number(
-        12.0, "GB/s", "pinned copies to any other GPU", "PCIe 3.0: 16 less protocol"
-    )
-    aligned_bytes: int = _number(
-        16, "bytes", "alignment that tensor cores need", "NVIDIA's guide to matrix multiplication"
-    )
-    best_aligned_bytes: int = _number(
-        128, "bytes", "alignment that is best", "NVIDIA's guide to matrix multiplication"
-    )
+    ] = 3.0
+    rarer_updates: Annotated[
+        float, "ratio", "updates get rarer where nothing makes them cheaper", "chosen: the least"
+    ] = 2.0
+    less_traffic: Annotated[
+        float, "ratio", "gradients in 16 bits instead of 32", "derived: half the bytes"
+    ] = 2.0
+    bucket_mb: Annotated[float, "MB", "size of DDP's buckets", "PyTorch's default"] = 25.0
+    pinned_gen5: Annotated[
+        float, "GB/s", "pinned copies to GPUs of capability 9 and later", "PCIe 5.0: 55 measured"
+    ] = 50.0
+    pinned_gen4: Annotated[
+        float, "GB/s", "pinned copies to GPUs of capability 8", "PCIe 4.0: 32 less protocol"
+    ] = 24.0
+    pinned_gen3: Annotated[
+        float, "GB/s", "pinned copies to any other GPU", "PCIe 3.0: 16 less protocol"
+    ] = 12.0
+    aligned_bytes: Annotated[
+        int, "bytes", "alignment that tensor cores need", "NVIDIA's guide to matrix multiplication"
+    ] = 16
+    best_aligned_bytes: Annotated[
+        int, "bytes", "alignment that is best", "NVIDIA's guide to matrix multiplication"
+    ] = 128
 
 
 FIXED = Constants()
@@ -610,7 +669,6 @@ FIXED = Constants()
 def table() -> Iterator[tuple[str, float, str, str, str]]:
     """Name, value, unit, meaning and source of every number, the changeable ones first."""
     for group in (Thresholds(), FIXED):
-        for each in fields(group):
-            texts = each.metadata
-            value = getattr(group, each.name)
-            yield each.name, value, texts["unit"], texts["meaning"], texts["source"]
+        for name, hint in get_type_hints(type(group), include_extras=True).items():
+            unit, meaning, source = hint.__metadata__
+            yield name, getattr(group, name), unit, meaning, source

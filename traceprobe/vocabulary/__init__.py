@@ -17,35 +17,36 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-_CHUNK = re.compile(r"\S+")
-_BEFORE = re.compile(r"[^\w#+±~≈<>≤≥./\\-]*")
+# Compiled when first matched: a report without foreign texts needs none of them.
+_CHUNK = r"\S+"
+_BEFORE = r"[^\w#+±~≈<>≤≥./\\-]*"
 """Punctuation before a token; a sign belongs to it, and so does what makes it a folder."""
 _LONGEST = 200
 """Characters of a token; no word of ours has as many."""
-_PLACE = re.compile(r"[@\\=~]|://|^/|^\.+/")
+_PLACE = r"[@\\=~]|://|^/|^\.+/"
 """What addresses, folders and settings of an environment have, and ordinary compounds do not."""
-_JOINT = re.compile(r"[-/,–—→+×·|()\[\]{}<>\"'`:;&]+|\.\.+")
+_JOINT = r"[-/,–—→+×·|()\[\]{}<>\"'`:;&]+|\.\.+"
 _UNITS = (
     r"%|x|×|ns|us|µs|ms|s|min|h|d|px|[kKMGT]?i?B|bit|bits|nm|[kMG]?Hz|W|USD|TFLOPs?|GFLOPs?|FLOPs?"
 )
 _SIGN = r"[-+±~≈<>≤≥]?"
-_SHORT = re.compile(rf"{_SIGN}\d{{1,6}}(\.\d{{1,6}})?({_UNITS})?")
-_NUMBER = re.compile(rf"{_SIGN}\d{{1,19}}(\.\d{{1,12}})?(e[-+]?\d{{1,3}})?({_UNITS})?")
+_SHORT = rf"{_SIGN}\d{{1,6}}(\.\d{{1,6}})?({_UNITS})?"
+_NUMBER = rf"{_SIGN}\d{{1,19}}(\.\d{{1,12}})?(e[-+]?\d{{1,3}})?({_UNITS})?"
 # Of an address neither: it has four groups, and none begins with a year.
-_VERSION = re.compile(
+_VERSION = (
     r"v?\d{1,4}(\.\d{1,6}){2}(\+(cu|rocm)[\d.]{1,6}|\+cpu|rc\d{1,2})?"
     r"|20[12]\d(\.\d{1,4}){1,3}(-\d{1,15}v\d)?"
 )
-_DIGEST = re.compile(r"#[0-9a-f]{8}")
-_LETTERS = re.compile(r"[a-zA-Z]{2,}")
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+")
+_DIGEST = r"#[0-9a-f]{8}"
+_LETTERS = r"[a-zA-Z]{2,}"
+WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+"
 """A word in a name."""
 _MISSING = "…"
 
 
 def words(name: str) -> list[str]:
     """The words in a name: `cudaLaunchKernel` has three."""
-    return WORD.findall(name)
+    return re.findall(WORD, name)
 
 
 @cache
@@ -66,13 +67,13 @@ def _list(name: str) -> frozenset[str]:
 
 def tokens(sentence: str) -> list[str]:
     """The tokens of a sentence in small letters, without the punctuation around them."""
-    found = (_core(chunk)[1].casefold() for chunk in _CHUNK.findall(sentence))
+    found = (_core(chunk)[1].casefold() for chunk in re.findall(_CHUNK, sentence))
     return [token for token in found if token]
 
 
 def digest(name: str) -> str:
     """A name in eight hexadecimal digits, the same in every file; a digest stays itself."""
-    if not name or _DIGEST.fullmatch(name):
+    if not name or re.fullmatch(_DIGEST, name):
         return name
     return "#" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
 
@@ -99,18 +100,18 @@ def quoted(text: str, most: int = 300) -> str:
     return short if len(short) <= most else short[: most - 1] + _MISSING
 
 
-def _replaced(text: str, instead: Callable[[str], str], number: re.Pattern[str]) -> str:
+def _replaced(text: str, instead: Callable[[str], str], number: str) -> str:
     def chunk(match: re.Match[str]) -> str:
         before, core, after = _core(match[0])
         passes = not core or (len(core) <= _LONGEST and _may_pass(core, number))
         return before + (core if passes else instead(core)) + after
 
-    return _CHUNK.sub(chunk, text)
+    return re.sub(_CHUNK, chunk, text)
 
 
 def _core(chunk: str) -> tuple[str, str, str]:
     """A chunk as punctuation, token, punctuation; a sign or a unit belongs to the token."""
-    before = _BEFORE.match(chunk)
+    before = re.match(_BEFORE, chunk)
     start, end = before.end() if before else 0, len(chunk)
     while end > start and not chunk[end - 1].isalnum():
         end -= 1
@@ -119,21 +120,21 @@ def _core(chunk: str) -> tuple[str, str, str]:
 
 
 def _cores(text: str) -> list[str]:
-    return [core for chunk in _CHUNK.findall(text) if (core := _core(chunk)[1])]
+    return [core for chunk in re.findall(_CHUNK, text) if (core := _core(chunk)[1])]
 
 
-def _own(token: str, number: re.Pattern[str]) -> bool:
+def _own(token: str, number: str) -> bool:
     return (
         token.casefold() in own_tokens()
-        or number.fullmatch(token) is not None
-        or _VERSION.fullmatch(token) is not None
-        or _DIGEST.fullmatch(token) is not None
+        or re.fullmatch(number, token) is not None
+        or re.fullmatch(_VERSION, token) is not None
+        or re.fullmatch(_DIGEST, token) is not None
     )
 
 
-def _public(token: str, number: re.Pattern[str]) -> bool:
+def _public(token: str, number: str) -> bool:
     return _own(token, number) or (
-        _LETTERS.fullmatch(token) is not None
+        re.fullmatch(_LETTERS, token) is not None
         and all(word.lower() in public_words() for word in words(token))
     )
 
@@ -141,15 +142,15 @@ def _public(token: str, number: re.Pattern[str]) -> bool:
 @lru_cache(maxsize=1 << 15)
 def _may_pass(
     token: str,
-    number: re.Pattern[str],
-    is_known: Callable[[str, re.Pattern[str]], bool] = _public,
+    number: str,
+    is_known: Callable[[str, str], bool] = _public,
 ) -> bool:
     """Whether a token or, of a compound, each of its pieces is known."""
     if is_known(token, number):
         return True
-    if _PLACE.search(token):
+    if re.search(_PLACE, token):
         return False
-    pieces = [piece.strip(".!?_") for piece in _JOINT.split(token)]
+    pieces = [piece.strip(".!?_") for piece in re.split(_JOINT, token)]
     return len(pieces) > 1 and all(is_known(piece, number) for piece in pieces if piece)
 
 

@@ -7,8 +7,8 @@ others wait for it. A part counts where the step is as much longer as its neighb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,8 +26,7 @@ WHOLE: Mapping[Cause, Kind] = {"compilation": Kind.COMPILATION, "loader-pass": K
 """Causes of which only the step is known: all that it is longer is theirs."""
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """Time of each step by cause, ms, and the position of the process that it was of."""
 
     ms: Mapping[Cause, Column]

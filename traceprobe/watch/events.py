@@ -7,8 +7,8 @@ a step is due to a CPU that others had, or to nothing that was seen.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -40,8 +40,7 @@ FEW = 5
 """Usual steps after which a start is over; readings without which nothing is usual."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Steps that one cause lengthened.
 
     Args:

@@ -8,9 +8,9 @@ Neighbours that the noise could make are joined again.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from traceprobe.watch.processes import Column
@@ -31,8 +31,7 @@ PENALTY = 6.0
 usual for independent noise; blocks of a machine that others use too are not independent."""
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """Rows `start` to `stop` (exclusive) and their median, ms."""
 
     start: int

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,18 +24,16 @@ CLOCK = 0.97
 
 OTHERS = 10.0
 """Percent of the time by which others must use the GPU more."""
+WORTH = 0.005
+"""Share of the run that what has no known cause must cost to be told. Every system has some."""
+WANDERING, STANDS_OUT = 6, 1.5
+"""A pace that changes so often for no known cause wanders, as on a machine that has other work.
+Only stretches are told then that are so many times as slow, or as fast, as usual."""
+SAME_LEVEL = 1.1
+"""Ratio of paces that are one level."""
 
 
-WANDERING, BEYOND = 6, 2.0
-"""A pace that changes so often for no known cause, and has no level that it returns to, wanders by
-itself: of such changes, only those count that are so many times the usual one."""
-SAME_LEVEL, MOSTLY = 1.1, 0.6
-"""Ratio of paces that are one level, and the share of the steps that a level must have to be the
-one that a run returns to."""
-
-
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What a process did in a stretch of steps; None where it is not known.
 
     Args:
@@ -52,24 +50,54 @@ class Surroundings:
 
 
 def settled(processes: Sequence[Process], ms: Column, pace: Sequence[Stretch]) -> list[Stretch]:
-    """The stretches without those of a pace that wanders, as on a CPU that has other work."""
-    unknown = {
-        n: abs(float(np.log(after.ms / before.ms)))
+    """The stretches as they are told, without those of a pace that wanders."""
+    unknown = [
+        n
         for n, (before, after) in enumerate(pairwise(pace), 1)
         if why_changed(processes, before, after)[0] == "unknown"
-    }
-    if len(unknown) < WANDERING or _returns(pace):
+    ]
+    return joined(ms, pace, unknown)
+
+
+def joined(ms: Column, pace: Sequence[Stretch], unknown: Collection[int]) -> list[Stretch]:
+    """Stretches of a pace that wanders joined, except for those that stand out.
+
+    Args:
+        unknown: places of the stretches that nothing explains the beginning of.
+    """
+    if len(unknown) < WANDERING:
         return list(pace)
-    usual = float(np.median(list(unknown.values())))
-    return without(ms, pace, [n for n, change in unknown.items() if change < BEYOND * usual])
+    told = standing_out(pace)
+    return without(ms, pace, [n for n in unknown if told[n] == told[n - 1]])
 
 
-def _returns(pace: Sequence[Stretch]) -> bool:
-    """Whether most steps are of one level, which the run comes back to after slower stretches."""
-    steps = np.array([stretch.stop - stretch.start for stretch in pace])
-    ms = np.array([stretch.ms for stretch in pace])
-    shares = [steps[(ms >= base) & (ms < SAME_LEVEL * base)].sum() / steps.sum() for base in ms]
-    return bool(max(shares) >= MOSTLY)
+def standing_out(pace: Sequence[Stretch]) -> list[int]:
+    """1 for stretches far slower than usual, -1 for faster ones, if they cost enough; else 0."""
+    steps, ms = _lengths(pace)
+    usual = usual_ms(pace)
+    far = np.where(np.abs(np.log(ms / usual)) < np.log(STANDS_OUT), 0, np.sign(ms - usual))
+    edges = [0, *(np.flatnonzero(np.diff(far)) + 1), far.size]
+    for start, stop in pairwise(edges):  # neighbours that are slow are one stretch
+        cost = np.abs(ms - usual)[start:stop] @ steps[start:stop]
+        if cost < WORTH * (ms @ steps):
+            far[start:stop] = 0
+    return [int(each) for each in far]
+
+
+def usual_ms(pace: Sequence[Stretch]) -> float:
+    """Mean of the level that most steps have."""
+    steps, ms = _lengths(pace)
+    groups = [(ms >= least) & (ms < SAME_LEVEL * least) for least in ms]
+    most = max(groups, key=lambda group: float(steps[group].sum()))
+    return float(np.average(ms[most], weights=steps[most]))
+
+
+def _lengths(pace: Sequence[Stretch]) -> tuple[Column, Column]:
+    """Steps of each stretch, and their ms."""
+    return (
+        np.array([stretch.stop - stretch.start for stretch in pace], dtype=np.float64),
+        np.array([stretch.ms for stretch in pace]),
+    )
 
 
 def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -> tuple[Cause, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,7 @@ class _Facts(msgspec.Struct, frozen=True):
     ended: bool = False
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """One process that trained.
 
     Args:
@@ -74,11 +72,14 @@ class Process:
         return np.clip(np.searchsorted(self.number, number, "right") - 1, 0, self.number.size - 1)
 
 
+NO_STEP = "no step"
+
+
 def steps_without_a_length(folder: Path) -> str:
     """How many steps were made where none has a known length, in words."""
     ended = [_facts(path).ended for path in folder.glob(f"*{FACTS}")]
     if not ended:
-        return "no step"
+        return NO_STEP
     return "1 step" if all(ended) else "less than a second of steps"
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,14 +23,12 @@ from traceprobe.version import __version__
 from traceprobe.watch.causes import parts_of
 from traceprobe.watch.events import Found, find_events
 from traceprobe.watch.pace import Stretch, stretches
-from traceprobe.watch.pace_causes import settled, why_changed
+from traceprobe.watch.pace_causes import WORTH, settled, standing_out, usual_ms, why_changed
 from traceprobe.watch.periods import every_seconds, every_steps
 from traceprobe.watch.processes import Column, Process
 from traceprobe.watch.strips import reading_strip, step_strip
 from traceprobe.watch.words import event_words
 
-WORTH = 0.005
-"""Share of the run that steps without a known cause must cost to be told. Every system has some."""
 OUTSTANDING, OUTSTANDING_MS = 3.0, 500.0
 """Or a single one takes so many steps, and so long."""
 CHANCE: tuple[Cause, ...] = ("unknown", "cpu-busy", "loader")
@@ -44,8 +42,7 @@ LASTING = 0.1
 """Share of the steps that a pace must have kept to be one that the run can keep."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How the program ended.
 
     Args:
@@ -246,11 +243,15 @@ def _notes(
 
 
 def _wandering(pace: Sequence[Stretch], told: Sequence[Stretch]) -> Iterator[str]:
-    """Of changes that are not told one by one."""
-    if len(told) < len(pace):
-        low, high = (find(stretch.ms for stretch in pace) for find in (min, max))
+    """Of changes that are not told one by one; of those among slow stretches there is no note."""
+    rest = [one for one, far in zip(pace, standing_out(pace), strict=True) if not far]
+    begins = {stretch.start for stretch in told}
+    if any(stretch.start not in begins for stretch in rest):
+        low, high = (find(stretch.ms for stretch in rest) for find in (min, max))
+        usual = usual_ms(pace)
+        lost_ms = sum(max(one.ms - usual, 0.0) * (one.stop - one.start) for one in rest)
         yield (
             f"the pace wanders between {significant(low)} and {significant(high)} ms for seconds "
-            "at a time, and nothing that was watched changes with it: other work of the machine, "
-            "as a rule"
+            f"at a time, {duration(1e6 * lost_ms)} in all, and nothing that was watched changes "
+            "with it: other work of the machine, as a rule"
         )

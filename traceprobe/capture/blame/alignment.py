@@ -12,7 +12,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 
 MOST_EDITS = 256
 """Events that only one of the sequences has, up to which the most pairs are looked for."""

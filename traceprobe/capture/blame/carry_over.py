@@ -14,7 +14,7 @@ from traceprobe.capture.blame.host_events import HostEvents, read_host_events
 from traceprobe.capture.blame.recorder import CLOCK
 from traceprobe.capture.blame.stretches import Stretches, Untraced, stretches, untraced
 from traceprobe.capture.blame.warp import Warp, warp_between
-from traceprobe.model.events import Bools, Int64s
+from traceprobe.model.codes import Bools, Int64s
 
 LEAST_MATCHED = 0.5
 """Share of a timed step's events that must be found again; of another step nothing is said."""

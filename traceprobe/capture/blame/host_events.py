@@ -13,10 +13,10 @@ import numpy as np
 from msgspec import field
 
 from traceprobe.ingest.detect_format import detect_format
+from traceprobe.ingest.kineto.categories import CALLS, OPERATORS, RANGES
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter, read_ahead
-from traceprobe.ingest.kineto.columns import CALLS, OPERATORS, RANGES
 from traceprobe.ingest.kineto.values import floats, nanoseconds
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 from traceprobe.model.step_names import OF_PROFILER, counts_the_loop
 
 SHAPES = ("Input Dims", "Input type", "Concrete Inputs")

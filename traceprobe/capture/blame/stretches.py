@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from traceprobe.capture.blame.line_trace import CALL, FIELDS, LINE, MODULE, RETURN
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 
 SHORT_NS = 20_000
 """Shorter stretches in which the profiler saw nothing are joined: they are the loops of Python."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from traceprobe.capture.steadiness import WINDOW, Steadiness
 LEAD_IN = 2
 """Steps before each block: the allocator, the queues and DDP get used to the condition."""
 PROBE = 3
-"""Steps whose duration decides how many a block has."""
+"""Steps whose duration decides how many a block has, or as many more as make whole turns."""
 FEWEST, MOST = 4, 2000
 CHECK = 4
 """Warm-up steps between two questions whether the pace is steady: the ranks answer together."""
@@ -149,11 +149,11 @@ def interleaved(
     """
     made = made or Blocks()
     period = agreed(period)
-    probe = PROBE + -PROBE % period
     for condition in conditions:
         report(f"trying {condition.name}")
         turn = agreed(math.lcm(period, condition.turn))
-        tried = yield from _block(condition, probe, 0, made)
+        # Within a turn most batches are there at once, and one is waited for.
+        tried = yield from _block(condition, PROBE + -PROBE % turn, 0, made)
         if tried is not None:
             wanted = seconds * len(tried.step_s) / tried.seconds
             steps = agreed(min(max(math.ceil(wanted), FEWEST), MOST))

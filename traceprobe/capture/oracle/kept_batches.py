@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from traceprobe.capture.batch_feed import Give, feed
-from traceprobe.capture.batch_source import READY_S, wait_for_workers
+from traceprobe.capture.batch_source import wait_for_workers
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.kept_loader import KeptLoader
 from traceprobe.capture.oracle.nested import tensors
@@ -131,6 +131,9 @@ class KeptBatches:
     def alone(self) -> Iterator[None]:
         """Loaders can be made to give batches by `pull`, while the program waits.
 
+        Workers of the program and of the second pass take CPU time from each other until their
+        queues are full, so either begins when the other has come to rest.
+
         Raises:
             Unavailable: there are none.
         """
@@ -142,10 +145,12 @@ class KeptBatches:
 
         drawn = torch.get_rng_state()  # by samplers, and by data that is made in this process
         try:
+            wait_for_workers()
             for loader in self.feeding:
                 loader.due = 0.0
                 self._drain(loader)
             yield
+            wait_for_workers()
         finally:
             torch.set_rng_state(drawn)
 
@@ -203,8 +208,8 @@ class KeptBatches:
             batch = give(loader.iterator)
         finally:
             self._inside = False
-            if id(loader) in self._rates:
-                self.waited |= time.perf_counter() - began > READY_S
+        late = loader.waited(time.perf_counter() - began)
+        self.waited |= late and id(loader) in self._rates
         if self._keeping and len(loader.batches) < KEPT:
             self._keep(loader, batch)
         return batch
@@ -216,12 +221,12 @@ class KeptBatches:
             loader.keep(batch)
 
     def _drain(self, loader: KeptLoader) -> None:
-        """Throw away what is ready, until a batch has to be waited for."""
+        """Throw away as many batches as may lie ready.
+
+        Not only those until one is late: so is a large one that lies ready.
+        """
         for _ in range(loader.ahead):
-            began = time.perf_counter()
             self._throw_away(loader)
-            if time.perf_counter() - began > READY_S:
-                return
 
     def _throw_away(self, loader: KeptLoader) -> None:
         """Let a loader make a batch for nobody."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from traceprobe.capture.batch_feed import Give
+from traceprobe.capture.batch_source import READY_S
 from traceprobe.capture.oracle.nested import rebuilt, tensors, version_of
 
+_LATE = 2.0
+"""Times that the quickest batch took, above which one was not ready."""
 _STRETCHED = "_traceprobe_stretched"
 """Set on iterators."""
 
@@ -22,6 +26,7 @@ class KeptLoader:
         fed: steps that it asked in. last_step: the last of them.
         iterator, give: of the last of them. given: how many were given again.
         second: a pass over it that the program knows nothing of. due: batches to be taken from it.
+        quickest_s: least time that the program had to wait for a batch.
     """
 
     owners: tuple[Any, ...]
@@ -35,6 +40,7 @@ class KeptLoader:
     given: int = 0
     second: Any = None
     due: float = 0.0
+    quickest_s: float = math.inf
 
     @property
     def workers(self) -> int:
@@ -66,6 +72,11 @@ class KeptLoader:
     def stretched(self) -> bool:
         """Whether the pass has given batches again: its own end is not that of the epoch."""
         return bool(getattr(self.iterator, _STRETCHED, False))
+
+    def waited(self, seconds: float) -> bool:
+        """Whether a batch that took so long was not ready; a large one is handed over slowly."""
+        self.quickest_s = min(self.quickest_s, seconds)
+        return seconds > max(READY_S, _LATE * self.quickest_s)
 
     def keep(self, batch: Any) -> None:
         """Keep a batch as it is now."""

@@ -7,6 +7,7 @@ loader again.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,10 @@ class LoaderWaits:
         self._evaluated: tuple[int, int] | None = None
         """When the first batch of an evaluation was asked for, and of which loader."""
         self._batches = 0
+        self._threads: set[int] = set()
+        """That were given batches since the last step."""
+        self.here = False
+        """Whether the thread that makes the steps is given the batches, and so waits for them."""
         self.workers: int | None = None
         """Of the loader that gave the last batch."""
 
@@ -48,6 +53,7 @@ class LoaderWaits:
         ended = time.perf_counter_ns()
         self._waits[loader] = self._waits.get(loader, 0) + ended - began
         self._last = loader
+        self._threads.add(threading.get_ident())
         self.workers = getattr(iterator, "_num_workers", None)
         if first and loader == self._feeding:
             self._note(Kind.PASS, 1, ended, ended - began)
@@ -64,6 +70,9 @@ class LoaderWaits:
 
     def step(self) -> int:
         """How long the step that has ended waited for its loader, ns."""
+        if self._threads:
+            self.here = threading.get_ident() in self._threads
+            self._threads.clear()
         feeding = self._last
         if feeding is None:
             return 0

@@ -12,7 +12,13 @@ from pathlib import Path
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.progress import write_result
-from traceprobe.capture.short_capture import PACK_S, SETTLE, ShortCapture, may_capture
+from traceprobe.capture.short_capture import (
+    PACK_S,
+    SETTLE,
+    ShortCapture,
+    may_capture,
+    ready_steps,
+)
 from traceprobe.capture.watch.capture_trigger import CaptureTrigger, Reason
 from traceprobe.capture.watch.loader_waits import Note
 from traceprobe.capture.watch.rows import Kind
@@ -95,7 +101,9 @@ class ShortCaptures:
         self._first, self._reason = number, reason
         folder = self._work / FOLDER.format(number)
         folder.mkdir()
-        self._capture = ShortCapture(folder, self._rank)
+        # A step that is expected must not be among those that are thrown away.
+        ready = 0 if reason.period else ready_steps(reason.usual_ms / 1e3)
+        self._capture = ShortCapture(folder, self._rank, ready=ready)
         self._pause_ns = self._capture.pause_ns
 
     def _stop(self, capture: ShortCapture) -> None:

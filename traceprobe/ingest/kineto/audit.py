@@ -17,12 +17,13 @@ from traceprobe.ingest.detect_format import DetectedFormat
 from traceprobe.ingest.joins import Table, concatenate_tables, empty_table
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
 from traceprobe.ingest.kineto.columns import base_ns
+from traceprobe.ingest.kineto.decode import decode_events, garbage_collection_paused
 from traceprobe.ingest.kineto.envelope import top_level_properties
 from traceprobe.ingest.kineto.event import Number
-from traceprobe.ingest.kineto.read import decode_events, garbage_collection_paused
 from traceprobe.ingest.kineto.values import floats, integers, nanoseconds, times_or_zero
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
-from traceprobe.model.events import UNKNOWN, Quality
+from traceprobe.model.codes import UNKNOWN
+from traceprobe.model.quality import Quality
 
 _NODE = "autograd::engine::evaluate_function: "
 _NOTED = "record_param_comms"

@@ -10,9 +10,10 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.ingest.kineto.envelope import split_tail
@@ -29,8 +30,7 @@ BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:" + _KEYS + rb")\"\s*:)")
 _ARRAY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
 
 
-@dataclass
-class BlockReader:
+class BlockReader(msgspec.Struct):
     """Reads a file once: `blocks()` yields decompressed bytes while it hashes and counts.
 
     Args:
@@ -43,7 +43,7 @@ class BlockReader:
     limits: Limits = DEFAULT_LIMITS
     truncated: bool = False
     wrong_sums: int = 0
-    digest: Any = field(default_factory=hashlib.sha256)
+    digest: Any = msgspec.field(default_factory=hashlib.sha256)
 
     def blocks(self) -> Iterator[bytes]:
         """Decompressed blocks; a cut or broken gzip stream ends early.
@@ -83,8 +83,7 @@ def read_ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
             yield block
 
 
-@dataclass
-class EventSplitter:
+class EventSplitter(msgspec.Struct):
     """Splits a byte stream into chunks; `head` and `tail` are complete once iteration is over."""
 
     head: bytes = b""

@@ -14,7 +14,7 @@ import numpy as np
 
 from traceprobe.ingest.collective_metadata import collective_operation
 from traceprobe.ingest.joins import per_name
-from traceprobe.model.events import UNKNOWN, Int64s, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Int64s, Kind, Operation
 
 
 def operations_by_ranges(

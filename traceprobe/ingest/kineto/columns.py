@@ -1,286 +1,110 @@
-"""Decoded Chrome events to int64 columns, chunk by chunk, so that no event outlives its chunk."""
+"""The columns of a trace, put together of those of its chunks in the order of the file."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import attrgetter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from traceprobe.ingest.collective_metadata import collective_operation, group_id, message_bytes
-from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
-from traceprobe.ingest.kineto.event import Args, Event, Number
-from traceprobe.ingest.kineto.frames import own_frame
-from traceprobe.ingest.kineto.gpu_samples import (
-    CATEGORY,
-    gpu_number,
-    metric_number,
-    plausible_percent,
+from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow
+from traceprobe.ingest.kineto.chunk_columns import (
+    MOST_NAMED,
+    TEXTUAL,
+    UNFINISHED,
+    ChunkColumns,
 )
-from traceprobe.ingest.kineto.occupancy import Occupancy, percent
+from traceprobe.ingest.kineto.occupancy import Occupancy
 from traceprobe.ingest.kineto.operands import OperandTable
-from traceprobe.ingest.kineto.sync_notes import SYNC_NOTES, sync_notes
-from traceprobe.ingest.kineto.values import floats, in_range, integers, nanoseconds, times_or_zero
-from traceprobe.ingest.plausibility import grid_number
-from traceprobe.ingest.untrusted_values import (
-    FARTHEST_NS,
-    LONGEST_NS,
-    NAME_LENGTH,
-    bounded_text,
-    digits,
-    integer,
-    rank_number,
-)
-from traceprobe.model.annotation import ADDED, VIEW
-from traceprobe.model.events import MODULE, UNKNOWN, Int64s, Quality
+from traceprobe.ingest.untrusted_values import FARTHEST_NS, integer
+from traceprobe.model.codes import UNKNOWN, Ints
+from traceprobe.model.quality import Quality
 
-GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
-CALLS = (
-    *("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime"),
-    *("privateuse1_runtime", "privateuse1_driver"),
-)
-OPERATORS = ("cpu_op", "Operator")
-RANGES = ("user_annotation", "User")
-OVERHEAD = ("overhead",)
-STACKS = ("python_function", "Python")
-BLAME = ("blame",)
-"""Frames and modules that our own recordings borrow from a second capture."""
-MEMORY = ("cpu_instant_event",)
-
-_PH, _CATEGORY, _NAME, _ARGS = map(attrgetter, ("ph", "cat", "name", "args"))
-_TS, _DUR, _PID, _TID = map(attrgetter, ("ts", "dur", "pid", "tid"))
-# Of the arguments; `_arguments` collects them once, which is faster than to look them up each time.
-_CORRELATION, _STREAM, _DEVICE, _IN_DEVICE, _BYTES = map(
-    attrgetter, ("correlation", "stream", "device", "in_device", "bytes")
-)
-_EXTERNAL, _EXTERNAL_LOWER = map(attrgetter, ("external_id", "external_id_lower"))
-_SEQUENCE, _FORWARD_THREAD = map(attrgetter, ("sequence", "forward_thread"))
-_GRAPH, _GRAPH_NODE = map(attrgetter, ("graph", "graph_node"))
-_COPY_KIND, _COLLECTIVE = map(attrgetter, ("copy_kind", "collective"))
-_BLOCKS, _OCCUPANCY, _SAMPLE = map(attrgetter, ("blocks", "occupancy", "sample"))
-_NONE = Args()
-NOTES_OF_COLLECTIVES = "record_param_comms"
-_MOST_PROCESSES = 100
-"""Processes whose names are looked at."""
-_LISTED = 30
-"""Ranks that PyTorch writes of a group before it writes dots."""
-WORK = ("kernel", "memcpy", "memset")
-"""What a category of `GPU` means; the column `category` holds indices into this."""
-_WORK_OF = {category: WORK.index(category.lower().removeprefix("gpu_")) for category in GPU}
-_MISSING = np.iinfo(np.int64).min
-_UNFINISHED = _MISSING + 1
+_NAMES = ("name", "counter")
+"""Columns of numbers of names."""
+_IDS = ("thread", "stream")
+"""Columns in which a text has a number: from -2 downwards that of its name in the trace."""
 
 
-class _Index(dict[Any, int]):
-    """Text to its number in order of first appearance; a name that is no text is kept as it is.
-
-    Of a long one the beginning is kept: what shares it has one number.
-    """
-
-    def __missing__(self, name: Any) -> int:
-        if isinstance(name, str) and len(name) > NAME_LENGTH:
-            return self[name[:NAME_LENGTH]]
-        self[name] = number = len(self)
-        return number
-
-
-@dataclass
-class EventColumns:
-    """Accumulates events as lists of small arrays, one list per group of categories.
+class EventColumns(msgspec.Struct):
+    """Lists of small tables, one list per group of categories; names are numbered as they appear.
 
     Args:
-        made_of: the files that this one was made of by `traceprobe annotate`, if it cannot be
-            analysed for that.
+        ranks: of each process. made_of, fractional, copy_kinds: as in `ChunkColumns`.
+        unplaced: events without a time that can be.
     """
 
-    names: _Index = field(default_factory=_Index)
-    parts: dict[str, list[Table]] = field(default_factory=dict)
-    thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
-    process_names: set[str] = field(default_factory=set)
-    categories: set[str] = field(default_factory=set)
-    flows: dict[str, list[Table]] = field(default_factory=dict)
-    ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    occupancy: Occupancy = field(default_factory=Occupancy)
-    operands: OperandTable = field(default_factory=OperandTable)
-    own_frames: dict[str, bool] = field(default_factory=dict)
+    names: dict[Any, int] = msgspec.field(default_factory=dict)
+    parts: dict[str, list[Table]] = msgspec.field(default_factory=dict)
+    thread_names: dict[tuple[int, int], str] = msgspec.field(default_factory=dict)
+    process_names: set[str] = msgspec.field(default_factory=set)
+    categories: set[str] = msgspec.field(default_factory=set)
+    flows: dict[str, list[Table]] = msgspec.field(default_factory=dict)
+    ranks: defaultdict[int, set[int]] = msgspec.field(default_factory=lambda: defaultdict(set))
+    occupancy: Occupancy = msgspec.field(default_factory=Occupancy)
+    operands: OperandTable = msgspec.field(default_factory=OperandTable)
     copy_kinds: bool = False
     fractional: bool = False
     made_of: str | None = None
     events: int = 0
-    lost: int = 0
+    unplaced: int = 0
 
-    def add(self, events: Sequence[Event]) -> None:
-        """Take one chunk's events apart."""
-        buckets: defaultdict[str | None, list[Event]] = defaultdict(list)
-        for event in events:
-            buckets[event.cat].append(event)
-        self.events += len(events) - len(buckets.pop(ADDED, ()))
-        for event in buckets.pop(VIEW, ()):
-            self.made_of = bounded_text(event.name)
-        self.categories.update(category for category in buckets if category)
-        self._put("gpu", _of(buckets, GPU), self._gpu)
-        self._put("calls", _of(buckets, CALLS), self._call)
-        self._put("syncs", _of(buckets, SYNC_NOTES), self._sync)
-        self._put("operators", _of(buckets, OPERATORS), self._operator)
-        self._put("ranges", _of(buckets, RANGES), self._host)
-        self._put("overhead", _of(buckets, OVERHEAD), self._host)
-        stacks = _of(buckets, STACKS + BLAME)
-        self._put("modules", _modules(stacks), self._host)
-        self._put("frames", self._own_frames(stacks), self._host)
-        self._put("samples", [e for e in buckets.get(CATEGORY, ()) if e.ph == "C"], self._sample)
-        self._uncategorised(buckets.get(None, []))
-        for phase in ("s", "f"):
-            arrows = [e for e in buckets.get("cpu_to_cuda", []) if e.ph == phase]
-            if arrows:
-                self.flows.setdefault(phase, []).append(self._arrow(arrows))
+    def add(self, chunk: ChunkColumns) -> None:
+        """Take the next chunk in; its tables become part of these columns."""
+        renumbered = _Renumbering(
+            names=self._numbers(chunk.names),
+            operands=np.append(self.operands.numbers(chunk.texts.found), UNKNOWN),
+        )
+        for kept, new in ((self.parts, chunk.parts), (self.flows, chunk.flows)):
+            for group, tables in new.items():
+                kept.setdefault(group, []).extend(map(renumbered.table, tables))
+        self.thread_names |= chunk.thread_names
+        for name in chunk.process_names:
+            if len(self.process_names) < MOST_NAMED:
+                self.process_names.add(name)
+        self.categories |= chunk.categories
+        for process, rank in chunk.ranks:
+            self.ranks[process].add(rank)
+        self.occupancy.merge(chunk.occupancy)
+        self.copy_kinds |= chunk.copy_kinds
+        self.fractional |= chunk.fractional
+        if chunk.made_of is not None:
+            self.made_of = chunk.made_of
+        self.events += chunk.events
+        self.unplaced += chunk.unplaced
 
-    def _put(self, group: str, events: list[Event], columns: Any) -> None:
-        if events:
-            table = columns(events)
-            keep = table["t0"] != _MISSING
-            self.lost += int(np.count_nonzero(~keep))
-            self.parts.setdefault(group, []).append(narrow_table(keep_rows(table, keep)))
-
-    def _times(self, events: list[Event]) -> Table:
-        ts, dur = floats(events, _TS), floats(events, _DUR)
-        usable = in_range(ts) & (np.abs(dur) <= LONGEST_NS / 1000)
-        self.fractional = self.fractional or bool(np.any(ts[usable] % 1.0))
-        t0 = np.where(usable, nanoseconds(np.where(usable, ts, 0.0)), _MISSING)
-        length = nanoseconds(np.where(usable, dur, 0.0))
-        return {"t0": t0, "t1": np.where(length < 0, _UNFINISHED, t0 + length)}
-
-    def _host(self, events: list[Event]) -> Table:
-        return {
-            **self._times(events),
-            "name": self._names(map(_NAME, events), len(events)),
-            "pid": _pids(events),
-            "thread": self._ids(events),
-        }
-
-    def _call(self, events: list[Event]) -> Table:
-        return {**self._host(events), "correlation": integers(_arguments(events), _CORRELATION)}
-
-    def _sync(self, events: list[Event]) -> Table:
-        return {**self._times(events), **sync_notes(events, _arguments(events), _pids(events))}
-
-    def _sample(self, events: list[Event]) -> Table:
-        """Those of a known counter and GPU, with a value that can be a percent."""
-        metrics = {name: metric_number(name) for name in set(map(_NAME, events))}
-        gpus = {process: gpu_number(process) for process in set(map(_PID, events))}
-        ts = floats(events, _TS)
-        table = {
-            "t0": np.where(in_range(ts), nanoseconds(times_or_zero(ts)), _MISSING),
-            "gpu": np.array([gpus[event.pid] for event in events], dtype=np.int64),
-            "metric": np.array([metrics[event.name] for event in events], dtype=np.int64),
-            "counter": self._names(map(_NAME, events), len(events)),
-            "percent": plausible_percent(floats(_arguments(events), _SAMPLE)),
-        }
-        known = [table[column] != UNKNOWN for column in ("gpu", "metric", "percent")]
-        return keep_rows(table, np.logical_and.reduce(known))
-
-    def _operator(self, events: list[Event]) -> Table:
-        args, host = _arguments(events), self._host(events)
-        for row in np.flatnonzero(host["name"] == self.names.get(NOTES_OF_COLLECTIVES, UNKNOWN)):
-            rank = rank_in_world(args[row])
-            if rank is not None:
-                self.ranks[int(host["pid"][row])].add(rank)
-        return {
-            **host,
-            "external": _external(args),
-            "sequence": integers(args, _SEQUENCE),
-            "forward_thread": integers(args, _FORWARD_THREAD),
-            "operands": self.operands.numbers(map(_NAME, events), args),
-        }
-
-    def _gpu(self, events: list[Event]) -> Table:
-        args = _arguments(events)
-        named = any(map(_COPY_KIND, args))
-        self.copy_kinds |= named
-        device, stream = integers(args, _DEVICE), integers(args, _STREAM)
-        if (device == UNKNOWN).any():  # peer-to-peer copies have two ends
-            device = np.where(device == UNKNOWN, integers(args, _IN_DEVICE), device)
-        if (device == UNKNOWN).any():
-            device = np.where(device == UNKNOWN, _pids(events), device)
-        if (stream == UNKNOWN).any():
-            stream = np.where(stream == UNKNOWN, self._ids(events), stream)
-        category = map(_WORK_OF.__getitem__, map(_CATEGORY, events))
-        times = self._times(events)
-        duration = np.where(times["t0"] == _MISSING, 0, times["t1"] - times["t0"])
-        blocks, occupancy = floats(args, _BLOCKS), floats(args, _OCCUPANCY)
-        self.occupancy.add(duration, blocks, occupancy)
-        return {
-            **times,
-            "name": self._names(map(_copy_name if named else _NAME, events), len(events)),
-            "device": device,
-            "stream": stream,
-            "category": np.fromiter(category, dtype=np.int64, count=len(events)),
-            "correlation": integers(args, _CORRELATION),
-            "external": _external(args),
-            "grid": grid_number(blocks * 1000),
-            "occupancy": percent(occupancy),
-            "graph": np.maximum(integers(args, _GRAPH), integers(args, _GRAPH_NODE)),
-            **_messages(events, args),
-        }
-
-    def _uncategorised(self, events: list[Event]) -> None:
-        for event in events:
-            if event.ph != "M" or event.args is None:
-                continue
-            if event.name == "process_name" and len(self.process_names) < _MOST_PROCESSES:
-                self.process_names.add(bounded_text(event.args.name))
-            elif event.name == "thread_name":
-                key = (integer(event.pid), integer(event.tid))
-                self.thread_names[key] = bounded_text(event.args.name)
-        legacy = [e for e in events if e.ph == "X"]
-        on_gpu = [str(e.pid).startswith("CUDA") for e in legacy]
-        gpu = [e for e, g in zip(legacy, on_gpu, strict=True) if g]
-        host = [e for e, g in zip(legacy, on_gpu, strict=True) if not g]
-        self._put("legacy_gpu", gpu, self._host)
-        self._put("operators", host, self._operator)
-
-    def _arrow(self, events: list[Event]) -> Table:
-        return {
-            "t0": nanoseconds(times_or_zero(floats(events, _TS))),
-            "thread": self._ids(events),
-            "id": integers(events, attrgetter("id")),
-        }
-
-    def _own_frames(self, frames: list[Event]) -> list[Event]:
-        """Those of the program's own code."""
-        own = self.own_frames
-        for name in {e.name for e in frames if isinstance(e.name, str)}.difference(own):
-            own[name] = own_frame(name)
-        return [e for e in frames if isinstance(e.name, str) and own[e.name]]
-
-    def _names(self, values: Iterable[Any], count: int) -> Int64s:
-        return np.fromiter(map(self.names.__getitem__, values), dtype=np.int64, count=count)
-
-    def _ids(self, events: list[Event]) -> Int64s:
-        """Thread and stream ids; "stream 7" is 7, other text gets a number of its own."""
-        try:
-            return np.fromiter(map(_TID, events), dtype=np.int64, count=len(events))
-        except (TypeError, ValueError, OverflowError):
-            return np.array([self._id(e.tid) for e in events], dtype=np.int64)
-
-    def _id(self, value: Number) -> int:
-        number = integer(value)
-        if number != UNKNOWN or value is None:
-            return number
-        name = bounded_text(value, NAME_LENGTH)
-        numbered = digits(name)
-        return -2 - self.names[name] if numbered is None else numbered
+    def _numbers(self, names: Iterable[Any]) -> Ints:
+        """Numbers of names in the trace, by their numbers in a chunk."""
+        known = self.names
+        return narrow(np.array([known.setdefault(n, len(known)) for n in names], dtype=np.int64))
 
 
-def rank_in_world(noted: Args) -> int | None:
-    """The rank of the process in the group of all; of another group it would be a place in that."""
-    rank, size = rank_number(noted.rank), rank_number(noted.group_size)
-    everyone = str(list(range(size))) if size and size <= _LISTED else None
-    if rank is None or (bounded_text(noted.group) != "0" and noted.members != everyone):
-        return None
-    return rank
+class _Renumbering(msgspec.Struct, frozen=True):
+    """From the numbers of a chunk to those of the trace.
+
+    Args:
+        names: by number in the chunk. operands: the same, and UNKNOWN for UNKNOWN.
+    """
+
+    names: Ints
+    operands: Ints
+
+    def table(self, table: Table) -> Table:
+        """A table with the numbers of the trace."""
+        return {column: self._column(column, values) for column, values in table.items()}
+
+    def _column(self, column: str, values: Ints) -> Ints:
+        if column in _NAMES:
+            return self.names[values]
+        if column == "operands":
+            return narrow(self.operands[values])
+        if column in _IDS and len(values) and values.min() < TEXTUAL + len(self.names):
+            textual = values < TEXTUAL + len(self.names)
+            number = np.where(textual, values - TEXTUAL, 0)
+            return narrow(np.where(textual, -2 - self.names[number].astype(np.int64), values))
+        return values
 
 
 def base_ns(metadata: Mapping[str, Any]) -> int:
@@ -305,7 +129,7 @@ def collect_tables(
             "implausible-clock",
             "The file says that its clock began at what is no time; times count from 0 instead.",
         )
-    quality.events_lost += columns.lost
+    quality.events_lost += columns.unplaced
     groups = {**columns.parts, **{f"flow_{k}": v for k, v in columns.flows.items()}}
     columns.parts, columns.flows = {}, {}
     tables = {group: concatenate_tables(groups.pop(group)) for group in list(groups)}
@@ -320,7 +144,7 @@ def collect_tables(
     )
     for table in tables.values():
         if "t1" in table:
-            unfinished = table["t1"] == _UNFINISHED
+            unfinished = table["t1"] == UNFINISHED
             if unfinished.any():
                 quality.warn(
                     "unfinished-events",
@@ -331,63 +155,3 @@ def collect_tables(
             table["t1"] += base
         table["t0"] += base
     return {group: table for group, table in tables.items() if len(table["t0"])}
-
-
-def _of(buckets: Mapping[str | None, list[Event]], categories: Sequence[str]) -> list[Event]:
-    found = [buckets[c] for c in categories if c in buckets]
-    events = found[0] if len(found) == 1 else [event for bucket in found for event in bucket]
-    if set(map(_PH, events)) <= {"X"}:
-        return events
-    return [event for event in events if event.ph == "X"]
-
-
-def _modules(frames: list[Event]) -> list[Event]:
-    """The calls of modules among frames of Python, of which there are many more."""
-    return [e for e in frames if isinstance(e.name, str) and e.name.startswith(MODULE)]
-
-
-def _arguments(events: list[Event]) -> list[Args]:
-    """The arguments of each event; of one without any, those that say nothing."""
-    args = list(map(_ARGS, events))
-    return [found or _NONE for found in args] if None in args else args
-
-
-def _pids(events: list[Event]) -> Int64s:
-    """Process ids; dialect A writes "CPU functions", which is one process without a number."""
-    pids = integers(events, _PID)
-    return np.where(pids == UNKNOWN, 0, pids)
-
-
-def _copy_name(event: Event) -> str:
-    """The name that other dialects give a copy: `Memcpy HtoD (Pinned -> Device)`."""
-    args = event.args
-    if args is None or not args.copy_kind:
-        return str(event.name)
-    return f"{event.name} {args.copy_kind} ({args.source_kind} -> {args.target_kind})"
-
-
-def _messages(events: list[Event], args: list[Args]) -> Table:
-    """Sizes of copies; and what the profiler notes of a collective, which few events have."""
-    unknown = np.full(len(events), UNKNOWN, dtype=np.int64)
-    table = {"bytes": integers(args, _BYTES)}
-    table |= {c: unknown.copy() for c in ("operation", "group", "group_size")}
-    if not any(map(_COLLECTIVE, args)):
-        return table
-    for row in [i for i, noted in enumerate(map(_COLLECTIVE, args)) if noted]:
-        noted = args[row]
-        said, name = (bounded_text(t, NAME_LENGTH) for t in (noted.collective, events[row].name))
-        kind = collective_operation(said) or collective_operation(name)
-        sent, received = integer(noted.elements_in), integer(noted.elements_out)
-        table["bytes"][row] = message_bytes(kind, sent, received, noted.dtype)
-        table["operation"][row] = int(kind)
-        table["group"][row] = group_id(noted.group, noted.members)
-        size = rank_number(noted.group_size)
-        table["group_size"][row] = UNKNOWN if size is None else size
-    return table
-
-
-def _external(args: list[Args]) -> Int64s:
-    external = integers(args, _EXTERNAL)
-    if (external == UNKNOWN).all():  # dialect B spells it in lower case
-        return integers(args, _EXTERNAL_LOWER)
-    return external

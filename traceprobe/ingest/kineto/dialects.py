@@ -18,7 +18,8 @@ from traceprobe.ingest.joins import (
     take_rows,
     union_of_rows,
 )
-from traceprobe.model.events import UNKNOWN, Ints, Kind, Role
+from traceprobe.ingest.kineto.cpu_operators import cpu_operators
+from traceprobe.model.codes import UNKNOWN, Ints, Kind, Role
 
 LOADING = re.compile(r"^enumerate\(Data")
 OF_GPU = re.compile(r"^aten::(?!.*is_acceptable).*(cudnn|miopen|cublas)|^nccl:")
@@ -64,10 +65,13 @@ def cpu_work(
     ranges: Mapping[str, Any],
     names: list[str],
     role: Callable[[Ints, Ints], Ints],
-) -> dict[str, Any]:
-    """The outermost operators of each thread as the work of a device called CPU.
+) -> tuple[dict[str, Any], Table]:
+    """The operators of each thread as the work of a device called CPU.
 
     What runs inside `DataLoader.__next__` is the input pipeline, which the device waits for.
+
+    Returns:
+        Columns of `GPU_OPS`, and the operators around some of them that are no work by themselves.
     """
     loading = per_name(ranges["name"], names, lambda n: bool(LOADING.search(n))).astype(bool)
     inside = np.zeros(len(operators["t0"]), dtype=bool)
@@ -75,23 +79,16 @@ def cpu_work(
         starts, ends = union_of_rows(ranges, loading & (ranges["thread"] == thread))
         at = np.searchsorted(starts, operators["t0"], "right") - 1
         inside |= (operators["thread"] == thread) & (at >= 0) & (ends[at] > operators["t0"])
-    ops = keep_rows(operators, ~inside)
-    order = np.lexsort((-ops["t1"], ops["t0"], ops["thread"]))
-    ops = {c: v[order] for c, v in ops.items()}
-    keep = np.ones(len(order), dtype=bool)
-    for thread in np.unique(ops["thread"]):
-        rows = np.flatnonzero(ops["thread"] == thread)
-        end = np.maximum.accumulate(ops["t1"][rows])
-        keep[rows[1:]] = ops["t0"][rows][1:] >= end[:-1]
-    ops = keep_rows(ops, keep)
+    ops, in_backward, around = cpu_operators(keep_rows(operators, ~inside), ranges, names)
     # Gloo's collectives are annotations on threads of its own.
     wire = per_name(ranges["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
     columns = ("pid", "name", "t0", "t1", "thread")
     ops = {c: np.concatenate([ops[c], ranges[c][wire]]) for c in columns}
     count = len(ops["t0"])
+    known = np.append(in_backward, np.full(int(wire.sum()), UNKNOWN))
     collective = per_name(ops["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
     kind = np.where(collective, int(Kind.COMM), int(Kind.KERNEL))
-    return {
+    work = {
         **_unknown_ops(count),
         **{c: ops[c] for c in columns},
         "device": np.zeros(count, dtype=np.int64),
@@ -101,8 +98,9 @@ def cpu_work(
         "linked": np.ones(count, dtype=bool),
         "launch_t0": ops["t0"],
         "launch_t1": ops["t0"],
-        "role": role(ops["thread"], ops["t0"]),
+        "role": np.where(known == UNKNOWN, role(ops["thread"], ops["t0"]), known),
     }
+    return work, around
 
 
 def gpu_operator(operators: Table, ranges: Mapping[str, Any], names: list[str]) -> str | None:

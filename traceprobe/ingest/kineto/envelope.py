@@ -17,7 +17,7 @@ import msgspec
 from traceprobe.ingest.foreign_traces import FOREIGN_KEYS
 from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
 from traceprobe.ingest.untrusted_values import HALF, JSON_ERRORS, bounded_int
-from traceprobe.model.events import Quality
+from traceprobe.model.quality import Quality
 
 _TAIL = 1 << 20
 """Bytes from the end in which the events end, in all but a few files."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, field
 
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 
 Number = int | float | str | None
 _NOTHING = Raw()
@@ -20,17 +20,22 @@ class Args(msgspec.Struct, gc=False):
     A missing one is UNKNOWN already here: columns of integers need no second look. What describes
     collectives may be anything: other rows may use such a common key as `dtype` for ends of theirs.
     Operands stay JSON: of many calls few are distinct.
+
+    First come those that most events have, in the profiler's order: a decoder looks for a key from
+    where it found the last one.
     """
 
-    correlation: Number = UNKNOWN
     external_id: Number = field(default=UNKNOWN, name="External id")
-    external_id_lower: Number = field(default=UNKNOWN, name="external id")
-    stream: Number = UNKNOWN
     device: Number = UNKNOWN
-    in_device: Number = field(default=UNKNOWN, name="inDevice")
+    stream: Number = UNKNOWN
+    correlation: Number = UNKNOWN
     bytes: Number = UNKNOWN
+    blocks: Number = field(default=nan, name="blocks per SM")
+    occupancy: Number = field(default=nan, name="est. achieved occupancy %")
     sequence: Number = field(default=UNKNOWN, name="Sequence number")
     forward_thread: Number = field(default=UNKNOWN, name="Fwd thread id")
+    in_device: Number = field(default=UNKNOWN, name="inDevice")
+    external_id_lower: Number = field(default=UNKNOWN, name="external id")
     copy_kind: Number = field(default=None, name="copy kind")
     source_kind: Number = field(default=None, name="src kind")
     target_kind: Number = field(default=None, name="dst kind")
@@ -50,8 +55,6 @@ class Args(msgspec.Struct, gc=False):
     group: Any = field(default=None, name="Process Group Name")
     members: Any = field(default=None, name="Process Group Ranks")
     rank: Any = field(default=None, name="Rank")
-    blocks: Number = field(default=nan, name="blocks per SM")
-    occupancy: Number = field(default=nan, name="est. achieved occupancy %")
     dims: Raw = field(default=_NOTHING, name="Input Dims")
     types: Raw = field(default=_NOTHING, name="Input type")
     strides: Raw = field(default=_NOTHING, name="Input Strides")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from traceprobe.ingest.joins import Table
-from traceprobe.ingest.kineto.columns import MEMORY, OPERATORS, STACKS
+from traceprobe.ingest.kineto.categories import MEMORY, OPERATORS, STACKS
 from traceprobe.ingest.profiler_messages import quote_messages
 from traceprobe.ingest.sidecar import checked
 from traceprobe.ingest.untrusted_values import (
@@ -15,7 +15,8 @@ from traceprobe.ingest.untrusted_values import (
     device_amount,
     rank_number,
 )
-from traceprobe.model.events import Device, Quality
+from traceprobe.model.events import Device
+from traceprobe.model.quality import Quality
 
 
 def rank_of_pid(

@@ -13,6 +13,10 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 
 FRAME = re.compile(r"(?P<file>[^\n]{1,1000}?)\((?P<line>\d{1,9})\): (?P<function>[^\n]+)", re.ASCII)
+_PLACE = re.compile(
+    r"(?P<file>[^\n]{1,1000}?)(?P<line>\(\d{1,9}\))?: (?P<function>[^\n]+)", re.ASCII
+)
+"""Of a line, or of a function as `function_of` names it."""
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/|/lib/python\d[^/]*/|^<|^$")
 _DRIVE = re.compile(r"^[A-Za-z]:/")
 _LIBRARIES = """
@@ -42,13 +46,25 @@ def own_frame(name: str) -> bool:
     return top not in _LIBRARY_NAMES and top not in sys.stdlib_module_names
 
 
+def function_of(name: str) -> str:
+    """`train.py: train_step` of a frame that the profiler names; another name as it is.
+
+    The profiler's line is not the one that runs: it is that of the `def`, and of a function that
+    was running when the recording began, the one where it was then.
+    """
+    found = FRAME.fullmatch(name)
+    return f"{found['file']}: {found['function']}" if found else name
+
+
 def short_names(names: Iterable[str]) -> Mapping[str, str]:
-    """Frames without the folder that all their files are in: where it lies is nobody's business.
+    """Lines and functions without the folder that all their files are in.
+
+    Where that lies is nobody's business.
 
     Returns:
         Name to new name, of the frames whose files have whole paths.
     """
-    frames = {name: found for name in names if (found := FRAME.match(name))}
+    frames = {name: found for name in names if (found := _PLACE.match(name))}
     files = {n: PurePosixPath(f["file"].replace("\\", "/")) for n, f in frames.items()}
     whole = {n: p for n, p in files.items() if p.is_absolute() or _DRIVE.match(str(p))}
     if not whole:
@@ -56,7 +72,7 @@ def short_names(names: Iterable[str]) -> Mapping[str, str]:
     levels = zip(*(path.parent.parts for path in whole.values()), strict=False)
     above = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, levels))
     return {
-        name: f"{PurePosixPath(*path.parts[above:])}({frames[name]['line']}): "
+        name: f"{PurePosixPath(*path.parts[above:])}{frames[name]['line'] or ''}: "
         f"{frames[name]['function']}"
         for name, path in whole.items()
     }

@@ -18,7 +18,8 @@ from traceprobe.ingest.joins import Table
 from traceprobe.ingest.kineto.event import Number
 from traceprobe.ingest.kineto.values import floats
 from traceprobe.ingest.untrusted_values import JSON_ERRORS, NAME_LENGTH, bounded_text, real
-from traceprobe.model.events import KERNEL_COUNTERS, UNKNOWN, Call, Int64s
+from traceprobe.model.codes import UNKNOWN, Call, Int64s
+from traceprobe.model.events import KERNEL_COUNTERS
 
 CATEGORY = "cuda_profiler_range"
 UNNAMED = "__missing__"

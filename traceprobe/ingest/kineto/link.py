@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from traceprobe import formatting
 from traceprobe.errors import EmptyTrace
 from traceprobe.ingest.clocks import align_clocks
 from traceprobe.ingest.collective_metadata import collective_operations
@@ -34,8 +35,10 @@ from traceprobe.ingest.joins import (
     take_rows,
     union_of_rows,
 )
+from traceprobe.ingest.kineto.after_update import after_updates
+from traceprobe.ingest.kineto.categories import WORK
 from traceprobe.ingest.kineto.collective_ranges import operations_by_ranges
-from traceprobe.ingest.kineto.columns import WORK, EventColumns
+from traceprobe.ingest.kineto.columns import EventColumns
 from traceprobe.ingest.kineto.dialects import cpu_work, gpu_operator, legacy_ops
 from traceprobe.ingest.kineto.facts import (
     gpu_device,
@@ -59,6 +62,7 @@ from traceprobe.ingest.plausibility import (
 )
 from traceprobe.ingest.stream_events import stream_events
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
+from traceprobe.model.codes import BACKWARD_NODES, UNKNOWN, Call, Int64s, Ints, Kind, Role
 from traceprobe.model.events import (
     GPU_OPS,
     GPU_SAMPLES,
@@ -70,24 +74,15 @@ from traceprobe.model.events import (
     HOST_WORK,
     KERNEL_COUNTERS,
     STREAM_EVENTS,
-    UNKNOWN,
-    Call,
     Device,
-    Int64s,
-    Ints,
-    Kind,
     Origin,
-    Quality,
-    Role,
     Trace,
     frame,
 )
+from traceprobe.model.quality import Quality
 
 if TYPE_CHECKING:
     import polars as pl
-
-_NODES = ("autograd::engine::evaluate_function: ", "torch::autograd::")
-"""How nodes of the backward pass are called, whatever they have of a forward operator."""
 
 LAUNCHES = (int(Call.LAUNCH), int(Call.GRAPH_LAUNCH))
 
@@ -118,7 +113,11 @@ def build_trace(
             f"The file holds {len(pids)} host processes; their GPU rows cannot be told apart.",
         )
     warn_of_server(names, quality)
-    role = _roles(operators, names)
+    annotation = (
+        None if operators is None else operator_sources(operators, names, columns.categories)
+    )
+    ranges = host_ranges(tables, names, annotation)
+    role = _roles(operators, ranges, names)
     host_calls = _host_calls(tables.get("calls") or empty_table(*HOST_CALLS), names, role)
     counters = kernel_counters(counted, host_calls, operators, names)
     if len(counters["order"]):
@@ -129,12 +128,8 @@ def build_trace(
         )
     does = per_name(host_calls["name"], names, lambda name: stream_event(api_name(name)))
     waits = stream_events(host_calls, does, of_processes(tables.get("syncs"), host_calls, pids))
-    annotation = (
-        None if operators is None else operator_sources(operators, names, columns.categories)
-    )
-    ranges = host_ranges(tables, names, annotation)
     launches = int(np.isin(host_calls["call"], LAUNCHES).sum())
-    kind = "gpu"
+    kind, launching = "gpu", empty_table(*HOST_OPERATORS)
     if "gpu" in tables:
         gpu = _gpu_ops(tables["gpu"], names, host_calls, operators, pids)
         gpu["operation"] = operations_by_ranges(gpu, ranges, names)
@@ -146,7 +141,7 @@ def build_trace(
         and (len(ranges["t0"]) or launches or _trains_on_cpu(operators, names, metadata))
     ):
         own = {c: v[annotation < 0] for c, v in operators.items()}
-        gpu, kind = cpu_work(own, ranges, names, role), "cpu"
+        (gpu, launching), kind = cpu_work(own, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
             raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None, launches)}")
         only_on_gpu = gpu_operator(operators, ranges, names)
@@ -161,14 +156,14 @@ def build_trace(
                 "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
             )
     else:
-        lost = f"; {quality.events_lost} damaged events are lost" if quality.events_lost else ""
-        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators, launches)}{lost}")
+        lost = quality.events_lost
+        without = f"; {formatting.counted(lost, 'damaged event')} lost" if lost else ""
+        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators, launches)}{without}")
     work = host_work(operators if kind == "gpu" else None)
-    if operators is None or annotation is None or kind == "cpu":
-        host_operators = frame(HOST_OPERATORS, empty_table(*HOST_OPERATORS))
-    else:  # those that are annotations are ranges
-        own = keep_rows({c: operators[c] for c in HOST_OPERATORS}, annotation < 0)
-        host_operators = frame(HOST_OPERATORS, own)
+    if operators is not None and annotation is not None and kind == "gpu":
+        own = {c: operators[c] for c in HOST_OPERATORS}
+        launching = keep_rows(own, annotation < 0)  # those that are annotations are ranges
+    host_operators = frame(HOST_OPERATORS, {c: launching[c] for c in HOST_OPERATORS})
     modules = frame(HOST_MODULES, dict(tables.get("modules") or empty_table(*HOST_MODULES)))
     frames = _frames(tables.get("frames") or empty_table(*HOST_FRAMES), names)
     sampled = tables.get("samples") if kind == "gpu" else None
@@ -235,11 +230,13 @@ def _trains_on_cpu(operators: Table, names: list[str], metadata: Mapping[str, An
     Of a machine with a GPU that tells nothing: its operators may have run there, unrecorded.
     """
     return not metadata.get("deviceProperties") and any(
-        names[i].startswith(_NODES) for i in np.unique(operators["name"]).tolist()
+        names[i].startswith(BACKWARD_NODES) for i in np.unique(operators["name"]).tolist()
     )
 
 
-def _roles(operators: Table | None, names: list[str]) -> Callable[[Ints, Ints], Ints]:
+def _roles(
+    operators: Table | None, ranges: Mapping[str, Any], names: list[str]
+) -> Callable[[Ints, Ints], Ints]:
     """A function (thread, time) to Role.
 
     Autograd gives a backward operator a non-zero `Fwd thread id`, but for the nodes that sum
@@ -248,7 +245,7 @@ def _roles(operators: Table | None, names: list[str]) -> Callable[[Ints, Ints], 
     """
     if operators is None:
         return lambda thread, time: np.full(len(time), Role.UNKNOWN, dtype=np.int8)
-    node = per_name(operators["name"], names, lambda name: int(name.startswith(_NODES))) > 0
+    node = per_name(operators["name"], names, lambda name: int(name.startswith(BACKWARD_NODES))) > 0
     backward = (operators["forward_thread"] > 0) | node
     forward = ~backward & (operators["sequence"] != UNKNOWN)
     covers = {
@@ -256,12 +253,15 @@ def _roles(operators: Table | None, names: list[str]) -> Callable[[Ints, Ints], 
         for role, mask in ((Role.BACKWARD, backward), (Role.FORWARD, forward))
         for thread in np.unique(operators["thread"][mask])
     }
+    for thread, runs in after_updates(operators, ranges, names).items():
+        covers[Role.AFTER_UPDATE, thread] = runs
 
     def role(thread: Ints, time: Ints) -> Ints:
         result = np.full(len(time), Role.UNKNOWN, dtype=np.int8)
         for (value, owner), (starts, ends) in covers.items():  # forward last: it is the inner one
             inside = np.searchsorted(starts, time, "right") - 1
-            hit = (thread == owner) & (inside >= 0) & (ends[inside] > time)
+            hit = (thread == owner) & (inside >= 0)
+            hit[hit] = ends[inside[hit]] > time[hit]
             result[hit] = value
         return result
 

@@ -13,6 +13,8 @@ from traceprobe.ingest.untrusted_values import JSON_ERRORS
 
 MOST = 64 << 20
 """Bytes that are looked at: what others save may be long, what ours do is not."""
+_ACTIONS = (b"1", b"2", b"3", b"4")
+"""`torch.profiler._memory_profiler.Action`: there before, created, written to, destroyed."""
 _LIST = msgspec.json.Decoder(list[list[msgspec.Raw]])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -46,7 +48,15 @@ def without_events(path: Path, *, gzipped: bool, lost: int) -> DamagedInput | Un
 
 
 def _of_list(text: bytes) -> str | None:
-    return foreign_traces.MEMORY_TIMELINE if len(_LIST.decode(text)) in (2, 3) else None
+    rows = _LIST.decode(text)
+    if len(rows) in (2, 3) or (rows and all(map(_is_allocation, rows))):
+        return foreign_traces.MEMORY_TIMELINE
+    return None
+
+
+def _is_allocation(row: list[msgspec.Raw]) -> bool:
+    """Whether this is a row of a raw memory timeline: time, action, bytes, category."""
+    return len(row) == 4 and bytes(row[1]) in _ACTIONS
 
 
 def _of_object(text: bytes, path: Path, gzipped: bool) -> str | None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceprobe.model.events import UNKNOWN, Int64s, Ints
+from traceprobe.model.codes import UNKNOWN, Int64s, Ints
 
 Floats = NDArray[np.float64]
 
 
-@dataclass
-class Occupancy:
+class Occupancy(msgspec.Struct):
     """Sums over kernels of ns, and of ns times a part of the GPU.
 
     Args:
@@ -42,6 +41,12 @@ class Occupancy:
             self.kernel_ns += float(length.sum())
             self.covered_ns += float(length @ np.minimum(blocks[known], 1.0))
             self.occupied_ns += float(length @ occupancy[known]) / 100
+
+    def merge(self, other: Occupancy) -> None:
+        """Take in the kernels of another part of the trace."""
+        self.kernel_ns += other.kernel_ns
+        self.covered_ns += other.covered_ns
+        self.occupied_ns += other.occupied_ns
 
     def facts(self) -> dict[str, Any]:
         """Means over the kernels' time, as parts of 1; empty where no kernel says anything."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from traceprobe.ingest.kineto.event import Args, Number
 from traceprobe.ingest.untrusted_values import JSON_ERRORS, bounded_text
-from traceprobe.model.events import UNKNOWN, Int64s
+from traceprobe.model.codes import UNKNOWN, Int64s
 from traceprobe.model.operands import Operand, Operands
 
 MOST = 1 << 16
@@ -24,45 +24,68 @@ _LARGEST, _MOST_DIMS, _LONGEST_TYPE, _LONGEST_VALUE = 1 << 50, 64, 64, 128
 _VALUED = re.compile(r"conv|attention|index_select", re.IGNORECASE)
 """Operators whose work depends on their scalars. Those of others may differ in every call."""
 _DIMS = attrgetter("dims")
+Texts = tuple[bytes, ...]
+"""Of a call, in JSON: sizes, types, strides, and scalars where these count."""
+
+
+class OperandTexts:
+    """Distinct operands of a chunk's operators, as they are in the file.
+
+    `found` are those that are not too long, in order of their first appearance.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[Texts, int] = {}
+        self._valued: dict[Number, bool] = {}
+
+    def numbers(self, names: Iterable[Number], args: Sequence[Args]) -> Int64s:
+        """Number of the operands of each call; UNKNOWN where none are noted, or long ones."""
+        numbers = np.full(len(args), UNKNOWN, dtype=np.int64)
+        if not any(map(_DIMS, args)):
+            return numbers
+        found, valued = self.found, self._valued
+        for row, (name, noted) in enumerate(zip(names, args, strict=True)):
+            # Once a call: what is rare is looked at only where a list is new.
+            texts: Texts = (bytes(noted.dims), bytes(noted.types), bytes(noted.strides))
+            if valued[name] if name in valued else self._look(name):
+                texts = (*texts, bytes(noted.values))
+            numbers[row] = found[texts] if texts in found else self._add(texts)
+        return numbers
+
+    def _look(self, name: Number) -> bool:
+        valued = self._valued[name] = bool(_VALUED.search(str(name)[:LONGEST]))
+        return valued
+
+    def _add(self, texts: Texts) -> int:
+        if max(map(len, texts)) > LONGEST:
+            return UNKNOWN
+        number = self.found[texts] = len(self.found)
+        return number
 
 
 class OperandTable:
-    """Distinct operands by number.
+    """Distinct operands of a trace by number.
 
     `found` are those that could be read, in order of their first appearance.
     """
 
     def __init__(self) -> None:
         self.found: list[Operands] = []
-        self._numbers: dict[tuple[bytes, ...], int] = {}
-        self._valued: dict[Number, bool] = {}
+        self._numbers: dict[Texts, int] = {}
 
-    def numbers(self, names: Iterable[Number], args: Sequence[Args]) -> Int64s:
-        """Number of the operands of each call; UNKNOWN where none are noted, or they are none."""
-        found = np.full(len(args), UNKNOWN, dtype=np.int64)
-        if not any(map(_DIMS, args)):
-            return found
-        known, valued = self._numbers, self._valued
-        for row, (name, noted) in enumerate(zip(names, args, strict=True)):
-            # Once a call: what is rare is looked at only where a list is new.
-            key: tuple[bytes, ...] = (bytes(noted.dims), bytes(noted.types), bytes(noted.strides))
-            if valued[name] if name in valued else self._look(name):
-                key = (*key, bytes(noted.values))
-            found[row] = known[key] if key in known else self._read(key)
-        return found
+    def numbers(self, texts: Iterable[Texts]) -> Int64s:
+        """The number of each of some texts; UNKNOWN of what are no operands, or too many."""
+        return np.array([self._number(each) for each in texts], dtype=np.int64)
 
-    def _look(self, name: Number) -> bool:
-        found = self._valued[name] = bool(_VALUED.search(str(name)[:LONGEST]))
-        return found
-
-    def _read(self, key: tuple[bytes, ...]) -> int:
-        if len(self._numbers) >= MOST or max(map(len, key)) > LONGEST:
+    def _number(self, texts: Texts) -> int:
+        if texts in self._numbers:
+            return self._numbers[texts]
+        if len(self._numbers) >= MOST:
             return UNKNOWN
-        operands = read_operands(*key)
-        number = UNKNOWN if operands is None else len(self.found)
+        operands = read_operands(*texts)
+        number = self._numbers[texts] = UNKNOWN if operands is None else len(self.found)
         if operands is not None:
             self.found.append(operands)
-        self._numbers[key] = number
         return number
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from traceprobe.ingest.event_kinds import is_profiler
 from traceprobe.ingest.joins import Table, per_name, union_of_rows
-from traceprobe.model.events import HOST_WORK, Ints, Source
+from traceprobe.model.codes import Ints, Source
+from traceprobe.model.events import HOST_WORK
 from traceprobe.model.step_names import counts_the_loop
 
 _FRAMEWORK = re.compile(

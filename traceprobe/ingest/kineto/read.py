@@ -7,54 +7,65 @@ of modules are kept.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 import polars as pl
 
 from traceprobe.errors import UnsupportedInput
 from traceprobe.ingest import foreign_traces
 from traceprobe.ingest.detect_format import DetectedFormat, printable
 from traceprobe.ingest.gunzip import warn_of_checksums
+from traceprobe.ingest.kineto.chunk_columns import Chunk, ChunkColumns, columns_of_chunk
 from traceprobe.ingest.kineto.chunks import LONGEST, BlockReader, EventSplitter, read_ahead
 from traceprobe.ingest.kineto.columns import EventColumns, base_ns, collect_tables
-from traceprobe.ingest.kineto.duplicate_keys import count_duplicate_keys
+from traceprobe.ingest.kineto.decode import TWICE, decode_events, garbage_collection_paused
 from traceprobe.ingest.kineto.envelope import top_level_properties
-from traceprobe.ingest.kineto.event import Event
 from traceprobe.ingest.kineto.kernel_counters import CATEGORY as COUNTED
 from traceprobe.ingest.kineto.kernel_counters import CounterEvent
 from traceprobe.ingest.kineto.link import build_trace
 from traceprobe.ingest.kineto.no_events import without_events
-from traceprobe.ingest.kineto.repair import salvage
 from traceprobe.ingest.limits import Limits
-from traceprobe.ingest.untrusted_values import JSON_ERRORS, tool_version
-from traceprobe.model.events import Origin, Quality, Trace
+from traceprobe.ingest.untrusted_values import tool_version
+from traceprobe.model.events import Origin, Trace
+from traceprobe.model.quality import Quality
 
-Row = TypeVar("Row")
-_STREAMED = b'{"ph":"'
-"""How the events of the exporter in Python begin."""
 _CHECKED = {"thread": "threads", "pid": "processes", "device": "devices"}
 """Columns of which each value costs a pass over all rows, and what their number is limited by."""
-_TWICE = "events name a key twice; the last value counts."
+SHARE = 24 << 20
+"""Bytes of JSON that a process should find to do: less takes no longer than to start it."""
+MOST_SHARES = 4
+"""What more processes decode, the one that puts it together does not keep up with."""
+_STREAMED = b'{"ph":"'
+"""How the first event of the exporter in Python begins."""
+_UNPACKED = 12
+"""Bytes of JSON in a byte of gzip, about."""
 
 
 def read_kineto(
-    path: Path, detected: DetectedFormat, progress: Callable[[int, int], None], limits: Limits
+    path: Path,
+    detected: DetectedFormat,
+    progress: Callable[[int, int], None],
+    limits: Limits,
+    jobs: int = 1,
 ) -> Trace:
-    """The trace in a Kineto file. Errors are those of `traceprobe.ingest.read_trace`."""
+    """The trace in a Kineto file. Errors are those of `traceprobe.ingest.read_trace`.
+
+    Args:
+        jobs: processes that decode the events of a large file.
+    """
     quality = Quality()
     reader = BlockReader(path, detected.gzipped, progress, limits)
     split = EventSplitter()
     columns = EventColumns()
-    with garbage_collection_paused():
-        for events in decode_events(
-            _counted(split, read_ahead(reader.blocks()), quality), Event, quality
-        ):
-            columns.add(events)
+    unpacked = path.stat().st_size * (_UNPACKED if detected.gzipped else 1)
+    jobs = min(jobs, MOST_SHARES, unpacked // SHARE)
+    chunks = _columns(split, read_ahead(reader.blocks()), quality, jobs)
+    with garbage_collection_paused(), closing(chunks):
+        for chunk in chunks:
+            columns.add(chunk)
             limits.check("names", len(columns.names), path.name)
     if columns.made_of is not None:
         raise UnsupportedInput(
@@ -103,40 +114,26 @@ def read_kineto(
     return build_trace(tables, columns, metadata, origin, quality, counted)
 
 
-def _counted(split: EventSplitter, blocks: Iterator[bytes], quality: Quality) -> Iterator[bytes]:
-    """The chunks; keys that are there twice are counted on the way."""
-    for chunk in split.chunks(blocks):
-        twice = count_duplicate_keys(chunk) if split.first.startswith(_STREAMED) else 0
-        if twice:
-            quality.damaged("duplicate-keys", twice, _TWICE)
-        yield chunk
+def _columns(
+    split: EventSplitter, blocks: Iterator[bytes], quality: Quality, jobs: int
+) -> Generator[ChunkColumns, None, None]:
+    """The columns of each chunk; what was damaged is counted on the way."""
+    works = (Chunk(text, split.first.startswith(_STREAMED)) for text in split.chunks(blocks))
+    with closing(_made(works, jobs)) as found:
+        for columns in found:
+            quality.events_repaired += columns.repaired
+            quality.events_lost += columns.lost
+            if columns.twice:
+                quality.damaged("duplicate-keys", columns.twice, TWICE)
+            yield columns
 
 
-def decode_events(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> Iterator[list[Row]]:
-    """Events as records of a type; what had to be mended or is lost is counted."""
-    many, one = msgspec.json.Decoder(list[row]), msgspec.json.Decoder(row)  # type: ignore[valid-type]
-    for chunk in chunks:
-        try:
-            yield many.decode(b"[" + chunk + b"]")
-        except JSON_ERRORS:
-            saved = salvage(chunk, one.decode)
-            quality.events_repaired += saved.repaired
-            quality.events_lost += saved.lost
-            if saved.twice:
-                quality.damaged("duplicate-keys", saved.twice, _TWICE)
-            yield saved.events
+def _made(chunks: Iterator[Chunk], jobs: int) -> Generator[ChunkColumns, None, None]:
+    if jobs > 1:
+        from traceprobe.system.shared_work import results_in_order  # that takes its time
 
-
-@contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """Events hold no cycles; the collector would scan millions of them for nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+        return results_in_order(columns_of_chunk, chunks, jobs)
+    return (columns_of_chunk(chunk) for chunk in chunks)
 
 
 def _dialect(columns: EventColumns, metadata: dict[str, Any], split: EventSplitter) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, TypeVar
+
+import msgspec
 
 from traceprobe.ingest.kineto.chunks import BOUNDARY
 from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
@@ -28,15 +29,14 @@ _UNESCAPED_QUOTE = re.compile(rb'(?<!\\)"')
 _ARRAY_CLOSED = re.compile(rb"\}\s*\]")
 
 
-@dataclass
-class Salvage(Generic[Event]):
+class Salvage(msgspec.Struct, Generic[Event]):
     """The events of a damaged chunk, how many were mended, how many are gone.
 
     Args:
         twice: events that name a key twice.
     """
 
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     repaired: int = 0
     lost: int = 0
     twice: int = 0

@@ -18,7 +18,7 @@ from traceprobe.ingest.kineto.event import Args, Event
 from traceprobe.ingest.kineto.values import integers
 from traceprobe.ingest.stream_events import NOTES, identity
 from traceprobe.ingest.untrusted_values import bounded_text
-from traceprobe.model.events import UNKNOWN, Int64s, StreamEvent
+from traceprobe.model.codes import UNKNOWN, Int64s, StreamEvent
 
 RECORDS = ("cuda_event",)
 SYNC_NOTES = ("cuda_sync", *RECORDS)

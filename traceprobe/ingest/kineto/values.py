@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, integer, real
-from traceprobe.model.events import Bools, Int64s
+from traceprobe.model.codes import Bools, Int64s
 
 Field = Callable[[Any], Any]
 """Of a record; C code reads it in a loop of C code, for a generator costs three times as much."""

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar, cast
 
 from traceprobe.ingest.untrusted_values import LONGEST_TEXT, bounded_text, integer
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.model.flight_record import Entry, GroupKey, State, Tensors
 
 _MOST_TENSORS = 4_096

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from traceprobe.errors import DamagedInput, UnsupportedInput
 from traceprobe.ingest.nccl.entries import (

@@ -12,7 +12,7 @@ from traceprobe.ingest.collective_metadata import OF_ONE_RANK, collective_operat
 from traceprobe.ingest.nccl.inspector_log import InspectorLog, NotedOperation
 from traceprobe.ingest.nccl.noted_calls import NOTED_CALLS
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, MOST_BYTES, integer
-from traceprobe.model.events import UNKNOWN, Int64s, Operation
+from traceprobe.model.codes import UNKNOWN, Int64s, Operation
 
 _NAME = re.compile(r"0x[0-9a-f]{1,14}")
 _DIGITS = 14

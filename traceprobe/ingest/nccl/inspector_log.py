@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,7 +19,7 @@ from traceprobe.errors import DamagedInput, UnsupportedInput
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.ingest.trace_folder import natural_order
 from traceprobe.ingest.untrusted_values import JSON_ERRORS, rank_number
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.system.reading import open_regular
 
 MOST_BYTES = 2 << 30
@@ -76,8 +75,7 @@ class _Line(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-@dataclass(frozen=True, slots=True)
-class NotedOperation:
+class NotedOperation(msgspec.Struct, frozen=True):
     """An operation that ended.
 
     Args:
@@ -97,8 +95,7 @@ class NotedOperation:
     ended_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class InspectorLog:
+class InspectorLog(msgspec.Struct, frozen=True):
     """The log of one process.
 
     Args:

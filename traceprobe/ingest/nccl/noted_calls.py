@@ -16,7 +16,7 @@ from traceprobe.ingest.collective_metadata import (
 )
 from traceprobe.ingest.nccl.launches import WHOLE, launches
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, MOST_BYTES
-from traceprobe.model.events import UNKNOWN, Operation
+from traceprobe.model.codes import UNKNOWN, Operation
 from traceprobe.model.flight_record import Entry, FlightRecord, GroupKey, Tensors
 
 NOTED_CALLS: Mapping[str, Any] = {

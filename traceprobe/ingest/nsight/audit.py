@@ -16,7 +16,8 @@ from traceprobe.ingest.nsight.facts import diagnostics
 from traceprobe.ingest.nsight.ids import per_text, process_key
 from traceprobe.ingest.nsight.open_export import open_export
 from traceprobe.ingest.nsight.tables import MISSING, RUNTIME, SYNCHRONIZATION, Database
-from traceprobe.model.events import UNKNOWN, Quality
+from traceprobe.model.codes import UNKNOWN
+from traceprobe.model.quality import Quality
 
 _NODE = re.compile(r"^autograd::engine::evaluate_function: (.*?), seq = (\d{1,18})\b")
 _TYPES = (

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What a query of a damaged file raises: Python cannot even read some of SQLite's complaints."""
@@ -54,8 +55,7 @@ def copy_readable_rows(
     return target, missing
 
 
-@dataclass
-class _Rows:
+class _Rows(msgspec.Struct):
     """Rows of a query up to the first that cannot be read; `damaged` says that there was one."""
 
     source: sqlite3.Connection

@@ -25,7 +25,9 @@ from traceprobe.ingest.untrusted_values import (
     json_object,
     rank_number,
 )
-from traceprobe.model.events import UNKNOWN, Call, Device, Quality
+from traceprobe.model.codes import UNKNOWN, Call
+from traceprobe.model.events import Device
+from traceprobe.model.quality import Quality
 from traceprobe.model.sidecar import MAX_RANKS
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ WHY_MISSING = (
     " Look for another profiler or monitor that uses the GPU (DCGM, a second nsys), and for a "
     "driver newer than nsys; let the program end by itself, then profile it again"
 )
-"""Said where the file gives no reason."""
+"""Said after the reason that the file gives, if it gives one: that alone helps nobody."""
 _OF_GPU = ("name", "computeMajor", "computeMinor", "smCount", "totalMemory", "threadsPerWarp")
 
 
@@ -200,8 +202,8 @@ def why_empty(db: Database, launches: int) -> str:
     said = f" Nsight Systems said: {quote_messages(telling)}" if telling else ""
     if launches:
         return (
-            f"{launches} kernels were launched and the export has not one GPU row: the GPU's work "
-            f"was not recorded.{said or WHY_MISSING}"
+            f"{launches:,} kernels were launched and the export has not one GPU row: the GPU's "
+            f"work was not recorded.{said}{WHY_MISSING}"
         )
     if said:
         return f"no GPU work in the export.{said}"

@@ -2,7 +2,8 @@
 
 `GPU_METRICS(timestamp, typeId, metricId, value)` has a row for each counter and sample, and
 `TARGET_INFO_GPU_METRICS(typeId, metricId, metricName)` says what the numbers stand for: which
-counters there are depends on the GPU. The lowest byte of `typeId` is the GPU.
+counters there are depends on the GPU. The lowest byte of `typeId` is the GPU. `timestamp` is where
+the sample starts: on an H200 `GR Active` is what kernels take of the time up to the next one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import numpy as np
 
 from traceprobe.ingest.joins import Table, keep_rows
 from traceprobe.ingest.nsight.tables import MISSING, Database
-from traceprobe.ingest.sample_times import MOST_PERCENT, on_clock_of_ops, sample_starts
+from traceprobe.ingest.sample_times import MOST_PERCENT, on_clock_of_ops, sample_ends
 from traceprobe.ingest.untrusted_values import bounded_text
-from traceprobe.model.events import GPU_SAMPLES, UNKNOWN, Quality
+from traceprobe.model.codes import UNKNOWN
+from traceprobe.model.events import GPU_SAMPLES
+from traceprobe.model.quality import Quality
 from traceprobe.model.taxonomy import GPU_METRICS
 
 _TABLE, _NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
@@ -54,6 +57,9 @@ _NAMED: Mapping[str, str] = {
 }
 """Names without their unit, in lower case, to ours. Those with other units are other numbers."""
 
+_BUSY = "gr active"
+"""Not read: kernels say the same. `benchmarks/gpu_counters.py` checks the samples' time with it."""
+
 
 def gpu_samples(db: Database, ops: Mapping[str, Any], quality: Quality) -> dict[str, Any]:
     """Columns of GPU_SAMPLES, from the first GPU op to the last; none without the tables.
@@ -61,7 +67,7 @@ def gpu_samples(db: Database, ops: Mapping[str, Any], quality: Quality) -> dict[
     None either where the clocks of GPU and host differ: nothing says which of the two the samples
     follow.
 
-    A sample is the mean of its counter since the one before.
+    A sample is the mean of its counter until the next.
 
     Args:
         ops: columns of GPU_OPS.
@@ -109,11 +115,21 @@ def _metrics(db: Database) -> dict[tuple[int, int], str]:
     texts: set[tuple[int, str]] = set()
     for kind, metric, text in db.rows(_NAMES, ("typeId", "metricId", "metricName")):
         if isinstance(kind, int) and isinstance(metric, int) and len(found) < _MOST_NUMBERS:
-            said = _UNIT.sub("", bounded_text(text).strip().lower())
+            said = _plain(bounded_text(text))
             if said in _NAMED and (kind, said) not in texts:  # one that is there twice counts once
                 texts.add((kind, said))
                 found[kind, metric] = _NAMED[said]
     return found
+
+
+def is_known(name: str) -> bool:
+    """Whether a name in an export is that of a counter which is read, or which checks the clock."""
+    plain = _plain(name)
+    return plain in _NAMED or plain == _BUSY
+
+
+def _plain(name: str) -> str:
+    return _UNIT.sub("", name.strip().lower())
 
 
 def _series(rows: Table, pairs: list[tuple[int, int]]) -> dict[str, Any]:
@@ -125,7 +141,7 @@ def _series(rows: Table, pairs: list[tuple[int, int]]) -> dict[str, Any]:
         percent = rows["value"][mine][first].astype(np.int64)
         times, inverse = np.unique(np.concatenate([times, stamp]), return_inverse=True)
         sums = np.bincount(inverse, np.concatenate([sums, percent])).astype(np.int64)
-    return {"t0": sample_starts(times), "t1": times, "percent": np.minimum(sums, 100)}
+    return {"t0": times, "t1": sample_ends(times), "percent": np.minimum(sums, 100)}
 
 
 def _places(db: Database, ops: Mapping[str, Any]) -> dict[tuple[int, int], int]:

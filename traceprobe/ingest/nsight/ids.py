@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from traceprobe.ingest.joins import narrow
+from traceprobe.ingest.joins import narrow, numbered
 from traceprobe.ingest.nsight.tables import Database
 from traceprobe.ingest.untrusted_values import NAME_LENGTH
-from traceprobe.model.events import UNKNOWN, Int64s, Ints
+from traceprobe.model.codes import UNKNOWN, Int64s, Ints
 
 
 def process_key(global_id: Ints) -> Int64s:
@@ -40,7 +40,7 @@ class NameTable:
 
 def per_id(ids: Ints, *values: Callable[[int], int]) -> list[Ints]:
     """Columns of values by id or code; each function is called once for each distinct one."""
-    distinct, inverse = np.unique(ids, return_inverse=True)
+    distinct, inverse = numbered(ids)
     columns = (np.array([int(v(i)) for i in distinct.tolist()], dtype=np.int64) for v in values)
     return [narrow(column)[inverse] for column in columns]
 

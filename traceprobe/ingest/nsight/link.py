@@ -54,6 +54,7 @@ from traceprobe.ingest.plausibility import (
     warn_of_overlaps,
 )
 from traceprobe.ingest.stream_events import stream_events
+from traceprobe.model.codes import UNKNOWN, Call, Ints, Kind, Role
 from traceprobe.model.events import (
     GPU_OPS,
     GPU_SAMPLES,
@@ -62,16 +63,11 @@ from traceprobe.model.events import (
     HOST_RANGES,
     HOST_WORK,
     STREAM_EVENTS,
-    UNKNOWN,
-    Call,
-    Ints,
-    Kind,
     Origin,
-    Quality,
-    Role,
     Trace,
     frame,
 )
+from traceprobe.model.quality import Quality
 
 _COPY_LABELS = {
     1: "Host-to-Device",
@@ -240,7 +236,9 @@ def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], d
     if len(np.unique(calls["pid"])) == 1 and set(np.unique(gpu["pid"])) == {0}:
         gpu["pid"] = np.full(len(gpu["pid"]), calls["pid"][0])  # export without globalPid
     # Of a runtime call and the driver call inside it, the one that is a launch comes first.
-    order = np.lexsort((calls["t0"], calls["call"] == Call.OTHER))
+    order = np.argsort(calls["t0"], kind="stable")
+    other = calls["call"][order] == Call.OTHER
+    order = np.concatenate([order[~other], order[other]])
     wanted = np.where(gpu["correlation"] > 0, gpu["correlation"], UNKNOWN)
     call = np.full(len(wanted), UNKNOWN, dtype=np.int64)
     for owner in np.unique(gpu["pid"]):

@@ -23,7 +23,7 @@ from traceprobe.ingest.nsight.payloads import payloads
 from traceprobe.ingest.nsight.tables import MISSING, Database
 from traceprobe.ingest.plausibility import plausible_sizes
 from traceprobe.ingest.untrusted_values import MOST_BYTES
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.sidecar import MAX_RANKS
 
 _TABLE = "NVTX_EVENTS"

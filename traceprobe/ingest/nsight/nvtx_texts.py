@@ -16,7 +16,7 @@ import polars as pl
 
 from traceprobe.ingest.nsight.operators import NUMBERS, SEQUENCE, noted_sequence, without_numbers
 from traceprobe.ingest.untrusted_values import NAME_LENGTH
-from traceprobe.model.events import UNKNOWN, Int64s, Ints
+from traceprobe.model.codes import UNKNOWN, Int64s, Ints
 
 SEPARATOR = "\x1f"
 """Between texts that are joined."""

@@ -22,7 +22,7 @@ from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, UnpackedBudget
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, interrupted
 from traceprobe.ingest.nsight.tables import EXPORT_TABLES, NUMBERING, Database, TooMuchText
 from traceprobe.ingest.sparse_files import stored_bytes
-from traceprobe.model.events import Quality
+from traceprobe.model.quality import Quality
 from traceprobe.vocabulary import quoted
 
 _BLOCK = 4 << 20
@@ -33,6 +33,8 @@ TEXT_A_BYTE = 4
 """Bytes of texts that may be read for each byte of a file; what is stored is read twice at most."""
 BASE_TEXT = 64 << 20
 _STEPS_A_ROUND = 100_000
+MOST_READERS = 4
+"""Threads that compute ahead: the one that uses what they do is slower than more of them."""
 LONGEST_VALUE = 16 << 20
 """Bytes of a text or blob; the longest of ours are columns of 100,000 numbers."""
 EXPORT_AGAIN = (
@@ -52,12 +54,13 @@ _FUNCTIONS = {
 
 @contextmanager
 def open_export(
-    path: Path, detected: DetectedFormat, limits: Limits, quality: Quality
+    path: Path, detected: DetectedFormat, limits: Limits, quality: Quality, jobs: int = 1
 ) -> Iterator[Database]:
     """An export, open for reading.
 
     Args:
         quality: where it is said what is missing.
+        jobs: threads that may compute pages of it ahead.
 
     Raises:
         UnsupportedInput: it is some other SQLite file.
@@ -66,7 +69,7 @@ def open_export(
     _warn_of_journals(path, quality)
     with (
         unpacked_export(path, detected.gzipped, limits, quality) as file,
-        _database(file, path.name, quality) as db,
+        _database(file, path.name, quality, jobs) as (db, steps),
     ):
         try:
             foreign = foreign_traces.of_tables(db.table_names)
@@ -92,6 +95,9 @@ def open_export(
                 raise _damaged(path.name, nothing, quality) from error
             raise
         except DAMAGE as error:
+            if interrupted(error) and not steps.spent:
+                # Ctrl-C, of which SQLite makes an error where Python sees it in our function.
+                raise KeyboardInterrupt from error
             raise _damaged(path.name, error, quality) from error
 
 
@@ -188,19 +194,28 @@ def _warn_of_journals(path: Path, quality: Quality) -> None:
 
 
 @contextmanager
-def _database(file: Path, name: str, quality: Quality) -> Iterator[Database]:
-    """The tables of an export, also of one that is shorter than its header says.
+def _database(
+    file: Path, name: str, quality: Quality, jobs: int
+) -> Iterator[tuple[Database, _Steps]]:
+    """The tables of an export, also of one that is shorter than its header says, and their price.
 
     Raises:
         DamagedInput: not even the list of tables can be read.
     """
     with ExitStack() as opened:
         budget = BASE_TEXT + TEXT_A_BYTE * stored_bytes(file)
+
+        def connections(steps: _Steps, *, short: bool) -> list[sqlite3.Connection]:
+            return [
+                opened.enter_context(closing(_connect(file, steps, short=short)))
+                for _ in range(1 + readers(jobs))
+            ]
+
         try:
-            db = Database(opened.enter_context(closing(_connect(file))), budget)
+            db = Database(connections(steps := _Steps(file), short=False), budget)
         except DAMAGE as first:
             try:
-                db = Database(opened.enter_context(closing(_connect(file, short=True))), budget)
+                db = Database(connections(steps := _Steps(file), short=True), budget)
             except DAMAGE:
                 raise _damaged(name, first, quality) from first
             quality.warn(
@@ -209,20 +224,47 @@ def _database(file: Path, name: str, quality: Quality) -> Iterator[Database]:
                 "again, or export the report again.",
             )
         opened.callback(db.close)
-        yield db
+        yield db, steps
 
 
-def _connect(file: Path, *, short: bool = False) -> sqlite3.Connection:
+def readers(jobs: int) -> int:
+    """Threads that compute ahead. One is worth it on a single core, too: Ctrl-C need not wait."""
+    return min(jobs, MOST_READERS)
+
+
+class _Steps:
+    """What the queries of a reading may cost, on whichever connection they run.
+
+    Attributes:
+        spent: whether they took too many.
+    """
+
+    def __init__(self, file: Path) -> None:
+        budget = BASE_STEPS + STEPS_A_BYTE * stored_bytes(file)
+        self._rounds = iter(range(budget // _STEPS_A_ROUND))
+        self.spent = False
+
+    def __call__(self) -> bool:
+        """Another round; whether it is one too many."""
+        if next(self._rounds, None) is None:
+            self.spent = True  # for good: other threads may still be in their last round
+        return self.spent
+
+
+def _connect(file: Path, steps: _Steps, *, short: bool = False) -> sqlite3.Connection:
     """Read-only, and without trusting what the schema of a stranger's file may call.
 
+    Only one thread may use it at a time.
+
     Args:
+        steps: what it shares with other connections of the same reading.
         short: read the file although pages are missing at its end, which SQLite does only for who
             declares to repair the schema.
     """
-    connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    budget = BASE_STEPS + STEPS_A_BYTE * stored_bytes(file)
-    rounds = iter(range(budget // _STEPS_A_ROUND))
-    connection.set_progress_handler(lambda: next(rounds, None) is None, _STEPS_A_ROUND)
+    connection = sqlite3.connect(
+        f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
+    )
+    connection.set_progress_handler(steps, _STEPS_A_ROUND)
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.joins import per_name
-from traceprobe.model.events import HOST_WORK, UNKNOWN, Bools, Int64s
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s
+from traceprobe.model.events import HOST_WORK
 
 NVTX_OPERATORS = (*HOST_WORK, "name", "sequence")
 """Columns of operators as they are read."""

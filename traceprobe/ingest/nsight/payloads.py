@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from traceprobe.ingest.nsight.tables import Database
-from traceprobe.model.events import UNKNOWN, Int64s
+from traceprobe.model.codes import UNKNOWN, Int64s
 
 _HEADER = 32
 """Bytes of a blob before the first payload of one."""

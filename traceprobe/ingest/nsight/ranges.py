@@ -13,7 +13,9 @@ from traceprobe.ingest.nsight.ids import NameTable, per_text, process_key, tid
 from traceprobe.ingest.nsight.operators import NVTX_OPERATORS, with_forward_operators
 from traceprobe.ingest.nsight.tables import MISSING, TIMES, Database
 from traceprobe.ingest.untrusted_values import FARTHEST_NS
-from traceprobe.model.events import HOST_RANGES, UNKNOWN, Bools, Quality, Source
+from traceprobe.model.codes import UNKNOWN, Bools, Source
+from traceprobe.model.events import HOST_RANGES
+from traceprobe.model.quality import Quality
 
 # Event types: ranges pushed and popped on one thread, ranges that start and end anywhere, marks;
 # the second number of each pair is the nvtxt import of the same.

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 
 from traceprobe.ingest.detect_format import DetectedFormat, printable
@@ -22,19 +25,30 @@ from traceprobe.ingest.nsight.open_export import (
 )
 from traceprobe.ingest.nsight.tables import Database
 from traceprobe.ingest.untrusted_values import tool_version
-from traceprobe.model.events import Origin, Quality, Trace
+from traceprobe.model.events import Origin, Trace
+from traceprobe.model.quality import Quality
 from traceprobe.system.reading import sha256
 
 _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(?:\.\d+)?)")
 
 
 def read_nsight(
-    path: Path, detected: DetectedFormat, progress: Callable[[int, int], None], limits: Limits
+    path: Path,
+    detected: DetectedFormat,
+    progress: Callable[[int, int], None],
+    limits: Limits,
+    jobs: int = 1,
 ) -> Trace:
-    """The trace in an Nsight Systems export. Errors are those of `traceprobe.ingest.read_trace`."""
-    digest = sha256(path, progress)
+    """The trace in an Nsight Systems export. Errors are those of `traceprobe.ingest.read_trace`.
+
+    Args:
+        jobs: threads that read ahead.
+    """
     quality = Quality()
-    with open_export(path, detected, limits, quality) as db:
+    with ThreadPoolExecutor(1) as aside, ExitStack() as opened:
+        aside.submit(import_module, "pandas")  # takes as long as to hash or unpack a large export
+        digest = sha256(path, progress)
+        db = opened.enter_context(open_export(path, detected, limits, quality, jobs))
         origin = Origin(
             name=printable(path.name),
             sha256=digest,

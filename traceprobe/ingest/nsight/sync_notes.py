@@ -12,7 +12,7 @@ from traceprobe.ingest.joins import Table, concatenate_tables, empty_table
 from traceprobe.ingest.nsight.ids import process_key
 from traceprobe.ingest.nsight.tables import EVENT, MISSING, SYNCHRONIZATION, TIMES, Database
 from traceprobe.ingest.stream_events import NOTES, identity
-from traceprobe.model.events import UNKNOWN, Int64s, StreamEvent
+from traceprobe.model.codes import UNKNOWN, Int64s, StreamEvent
 
 _IDS = dict.fromkeys(
     ("correlationId", "globalPid", "deviceId", "streamId", "eventId", "eventSyncId"), UNKNOWN

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
-import pandas as pd
 
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
-from traceprobe.ingest.nsight.nvtx_texts import OWN, SEPARATOR, NvtxTexts
+from traceprobe.ingest.nsight.nvtx_texts import OWN, NvtxTexts
 from traceprobe.ingest.nsight.operators import NOTED_SEQUENCE
+from traceprobe.ingest.nsight.pages import Page, Query, chunks, pages
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
-from traceprobe.model.events import UNKNOWN, Bools, Ints
+from traceprobe.model.codes import UNKNOWN, Bools, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
@@ -33,8 +34,6 @@ KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH, SYNCHRONIZATION, EVENT = (
 )
 EXPORT_TABLES = {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, MEMCPY, GRAPH}
 """Any of these makes a SQLite file an export."""
-_ROWS = 100_000
-"""Rows that are read before their columns are made narrow."""
 _OURS = re.compile(
     r"(CUPTI|NVTXT?|ENUM|TARGET_INFO|META_DATA|EXPORT_META|MPI|PROFILER|DIAGNOSTIC|OSRT)_"
     r"|(StringIds|ThreadNames|GPU_METRICS|traceprobe)$"
@@ -45,7 +44,6 @@ _TABLE = "CREATE TABLE "
 _MOST_TABLES = 10_000
 _ROW_BYTES = 16
 """What a row counts beside its texts, of which it may have none."""
-_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Result = TypeVar("Result")
 Choose = Callable[[Table, list[str]], Bools]
 NUMBERING = "traceprobe_number"
@@ -60,8 +58,7 @@ class TooMuchText(Exception):
     """The rows of a file hold more than the file: its pages are used many times over."""
 
 
-@dataclass(frozen=True)
-class _Joined:
+class _Joined(msgspec.Struct, frozen=True):
     """Texts that are read with columns of integers, those of many rows in one.
 
     Args:
@@ -82,6 +79,7 @@ class Database:
     that is generated are made up on the way, and a few bytes of SQL can make up any number of them.
 
     Args:
+        connections: the first is for whatever is asked; the others, if any, compute ahead.
         budget: bytes of texts and blobs that may be read in all.
 
     Attributes:
@@ -90,7 +88,8 @@ class Database:
         table_names: of all tables, those of an export or not.
     """
 
-    def __init__(self, connection: sqlite3.Connection, budget: int) -> None:
+    def __init__(self, connections: Sequence[sqlite3.Connection], budget: int) -> None:
+        connection, *self._ahead = connections
         self._connection = connection
         self._encoding = encoding(connection)
         self._budget = budget
@@ -256,18 +255,20 @@ class Database:
         if joined and not numbered:
             raise ValueError("rows without numbers do not come in pages")
 
+        query = Query(_quote(table), select, condition, joined.text if joined else "")
+
         def parts() -> list[Table]:
-            read = (
-                self._pages(table, select, condition, joined)
-                if numbered
-                else self._chunks(table, select, condition)
-            )
-            try:
-                return [narrow_table(reduced(part)) for part in read]
-            except pd.errors.DatabaseError as error:
-                if joined and isinstance(error.__cause__, sqlite3.DataError):
-                    raise ValueError("the texts of a page are too long") from error
-                raise error.__cause__ or error from error
+            read = self._pages(table, query) if numbered else chunks(query, self._on(table))
+            with closing(read):  # at once, also where that has an error: threads work for it
+                try:
+                    return [narrow_table(reduced(parsed(page))) for page in read]
+                except sqlite3.DataError as error:
+                    if joined:
+                        raise ValueError("the texts of a page are too long") from error
+                    raise
+
+        def parsed(page: Page) -> Table:
+            return joined.parsed(page.texts, page.columns) if joined else page.columns
 
         found = self._tolerant(table, parts)
         return concatenate_tables(found) if found else None
@@ -306,46 +307,10 @@ class Database:
     def _on(self, table: str) -> sqlite3.Connection:
         return self._copies.get(table, self._connection)
 
-    def _pages(
-        self, table: str, select: Mapping[str, str], condition: str, joined: _Joined | None
-    ) -> Iterator[Table]:
-        """Columns of so many rows at a time, each column as one text of all its numbers.
-
-        To make a Python object of every number takes three times as long as to write them in a row
-        and read them back.
-        """
-        values = [f"group_concat({value})" for value in select.values()]
-        if joined:
-            values.append(f"group_concat({joined.text}, '{SEPARATOR}')")
-        columns = ", ".join(["count(*) AS rows", *values])
-        # From one row number to another: a subquery with a limit would hand on every row.
-        source = f"FROM {_quote(table)} NOT INDEXED WHERE rowid"
-        query = f"SELECT {columns} {source} BETWEEN ? AND ?{condition and f' AND ({condition})'}"
-        nth = f"SELECT rowid {source} >= ? ORDER BY rowid LIMIT 1 OFFSET {_ROWS - 1}"
-        first, last = _LOWEST, _LOWEST
-        while last < _HIGHEST:
-            (last,) = self._on(table).execute(nth, (first,)).fetchone() or (_HIGHEST,)
-            page = pd.read_sql_query(query, self._on(table), params=(first, last)).iloc[0]
-            first = last + 1
-            length, *texts = page.to_list()
-            if not length:
-                continue
-            parsed = (np.fromstring(text, dtype=np.int64, sep=",") for text in texts)
-            found: Table = dict(zip(select, parsed, strict=False))
-            if any(len(column) != length for column in found.values()):
-                raise ValueError("a column of integers holds texts")
-            yield joined.parsed(texts[-1], found) if joined else found
-
-    def _chunks(self, table: str, select: Mapping[str, str], condition: str) -> Iterator[Table]:
-        """The same of a table that has no row ids to go on from."""
-        named = ", ".join(f"{value} AS {_quote(c)}" for c, value in select.items())
-        query = f"SELECT {named} FROM {_quote(table)} {self._where(table, condition)}"
-        for rows in pd.read_sql_query(query, self._on(table), chunksize=_ROWS):
-            if rows.empty:
-                continue
-            if any(dtype != np.int64 for dtype in rows.dtypes):
-                raise ValueError("a column of integers holds something else")
-            yield {c: rows[c].to_numpy() for c in select}
+    def _pages(self, table: str, query: Query) -> Generator[Page]:
+        # A copy has one connection, and only the first one knows our function.
+        alone = table in self._copies or any(NUMBERING in sql for sql in query.select.values())
+        return pages(query, self._on(table), () if alone else self._ahead)
 
     def _has_row_ids(self, table: str) -> bool:
         """Whether rows have numbers of SQLite's own, which no column hides by its name."""

@@ -11,7 +11,8 @@ from traceprobe.ingest.joins import keep_rows
 from traceprobe.ingest.nsight.ids import per_text, process_key, tid
 from traceprobe.ingest.nsight.tables import TIMES, Database
 from traceprobe.model.accounting import LONG_NS
-from traceprobe.model.events import HOST_WORK, UNKNOWN
+from traceprobe.model.codes import UNKNOWN
+from traceprobe.model.events import HOST_WORK
 
 _TABLE = "OSRT_API"
 _WAITS = re.compile(

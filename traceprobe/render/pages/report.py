@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from traceprobe.formatting import ranges, shorten, significant, size
 from traceprobe.records.base import compact_json

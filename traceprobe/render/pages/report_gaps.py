@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from traceprobe.formatting import NOT_OBSERVED, clean, duration, percent, shorten
 from traceprobe.model.taxonomy import CLASS_LABELS
@@ -26,13 +27,12 @@ _HELP = (
 )
 
 
-@dataclass
-class GapGroup:
+class GapGroup(msgspec.Struct):
     """Gaps of one rank with one cause and the same neighbours, the longest first."""
 
     rank: Rank
     index: int
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[Gap] = msgspec.field(default_factory=list)
 
     @property
     def total_ns(self) -> int:

@@ -7,10 +7,10 @@ label of a bar is the range it stands for. Used and skipped iterations never sha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 import msgspec
+from msgspec.structs import replace
 
 from traceprobe.formatting import (
     NOT_OBSERVED,
@@ -40,8 +40,7 @@ PALE = 0.35
 """Opacity of an iteration that is left out of all sums."""
 
 
-@dataclass(frozen=True)
-class IterationBar:
+class IterationBar(msgspec.Struct, frozen=True):
     """One bar: mean ns of each class over the iterations it stands for."""
 
     label: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from traceprobe.formatting import NOT_OBSERVED, clean, ms, percent, shorten, significant
 from traceprobe.model.taxonomy import BUSY_LABELS
@@ -39,8 +40,7 @@ _HELP = (
 )
 
 
-@dataclass(frozen=True)
-class KernelGroup:
+class KernelGroup(msgspec.Struct, frozen=True):
     """Kernels of one phase and one short name."""
 
     name: str

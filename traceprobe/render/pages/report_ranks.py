@@ -7,8 +7,9 @@ their mean.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from traceprobe.formatting import NOT_OBSERVED, duration, ms, percent, ranges, shorten, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
@@ -36,8 +37,7 @@ def overview_of(report: Report) -> Overview | None:
     return overview if isinstance(overview, Overview) else None
 
 
-@dataclass(frozen=True)
-class RankColumn:
+class RankColumn(msgspec.Struct, frozen=True):
     """One rank, or neighbours in order: mean ns per step, in all and of each class.
 
     Args:
@@ -160,8 +160,7 @@ def groups_table(report: Report, overview: Overview) -> Table:
     return Table(caption, head, rows, frozenset({0, *range(2, len(head))}))
 
 
-@dataclass(frozen=True)
-class StepRow:
+class StepRow(msgspec.Struct, frozen=True):
     """One rank, or neighbours in order: mean ms of every step, None where none was used."""
 
     label: str

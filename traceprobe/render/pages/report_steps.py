@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from traceprobe.formatting import significant
 from traceprobe.records.rank import Rank
@@ -20,8 +21,7 @@ TAIL = 1.5
 """A step this many times the median is slow enough to be mentioned."""
 
 
-@dataclass(frozen=True)
-class Histogram:
+class Histogram(msgspec.Struct, frozen=True):
     """Steps by duration. Bin `i` holds `counts[i]` steps from `edges[i]` to `edges[i + 1]` ms."""
 
     edges: list[float]

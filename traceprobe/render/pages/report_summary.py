@@ -21,11 +21,14 @@ from traceprobe.render.pages.report_tables import collectives_lines
 from traceprobe.render.ranking import ATTENTION, first_fixes, ranked_findings
 from traceprobe.render.savings import saving, together
 from traceprobe.verdict import agreement, second_opinion
+from traceprobe.verdict.no_training import why_no_training
 from traceprobe.verdict.wording import how_sure
 
 MAX_EVIDENCE = 3
 MAX_FIRST = 180
 """Characters of the first advice."""
+_OF_SOMETHING_ELSE = ("inference-server", "missing-pages", "truncated-file", "unfinished-write")
+"""Codes of warnings without which all else would mislead."""
 ITEM = "-"
 """Before each sentence of a list."""
 MAX_MARKDOWN_RANKS = 4
@@ -79,7 +82,7 @@ def terminal(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
                 *_ablation(report)[:1],
                 *_probes(report)[:1],
                 Text(_straggler(report)[:1] if _skewed(report) else []),
-                Text(_no_training(report), "note:", "unclear"),
+                Text(_of_something_else(report), "note:", "unclear"),
             ],
             [Text(report.verdict.missing[1:], ITEM)],
             [*_fixes(report), Text(report_headroom.sentences(report))],
@@ -88,9 +91,9 @@ def terminal(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     )
 
 
-def _no_training(report: Report) -> list[str]:
-    """What the trace is of, where it is of no training at all."""
-    return [w.message for w in report.quality.warnings if w.code == "inference-server"]
+def _of_something_else(report: Report) -> list[str]:
+    """What the trace is of, where it is not the whole of a training's recording."""
+    return [w.message for w in report.quality.warnings if w.code in _OF_SOMETHING_ELSE]
 
 
 def verbose(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
@@ -173,7 +176,7 @@ def _filled(paragraphs: Paragraphs) -> Paragraphs:
 
 
 def _shares(report: Report) -> list[Block]:
-    if not report.verdict.shares:
+    if not report.verdict.shares or why_no_training(report.ranks, report.quality):
         return []
     bar = share_bar("", report.verdict.shares)
     return [Bars("Shares of the step", "share of the step", [bar], relative=True)]

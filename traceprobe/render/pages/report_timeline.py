@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceprobe.formatting import duration, percent, shorten
-from traceprobe.model.events import Int64s
+from traceprobe.model.codes import Int64s
 from traceprobe.model.taxonomy import (
     BUSY_LABELS,
     CLASS_LABELS,

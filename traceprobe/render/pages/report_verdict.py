@@ -45,7 +45,8 @@ def verdict_blocks(report: Report) -> Iterator[Block]:
         if report.quality.observer_effect or (report.run and report.run.transfer_ns is not None):
             whole += ", after corrections"
         bar = share_bar("", verdict.shares, SHARE_MEANINGS, whole)
-        caption = "Shares that decide the verdict"
+        decided = verdict.bound != "inconclusive"
+        caption = "Shares that decide the verdict" if decided else "Shares of what was recorded"
         yield Bars(caption, "share of the step", [bar], relative=True, terse=True)
     else:
         yield Text(["No shares: nothing could be measured."])

@@ -37,7 +37,8 @@ _NO_OPERATORS = {
 }
 _NO_LINES = {
     "kineto": "The trace has no lines of the program. traceprobe profile records them without cost "
-    "for the times; or use torch.profiler.profile(with_stack=True), which slows the host.",
+    "for the times; torch.profiler.profile(with_stack=True) records functions instead, and slows "
+    "the host.",
     "nsys": "An export of Nsight Systems has no lines of the program. traceprobe profile --backend "
     "torch records them.",
 }

@@ -1,0 +1,271 @@
+"""Stalls of the host with a cause of their own: memory of the driver, compilation, graph breaks.
+
+A step of these loops lasts 10 ms: a kernel until 2 ms, what the host does until 6 ms, then a kernel
+until 10 ms. So 40 % of the step is idle, because of whatever the host does.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import records
+from tests.builders import kineto, nsight
+from tests.builders.scenario import Script
+from tests.test_captures import finding, report_of
+from tests.test_findings import evidence
+from traceprobe.findings.allocator_stalls import allocator_stalls
+from traceprobe.findings.host_stalls import line_sites
+from traceprobe.findings.recompilation import recompilation
+from traceprobe.records.host_stalls import Compilations, DeviceAllocations
+
+MS = 1_000_000
+STEPS = 8
+LINE = "train.py(7): train"
+
+
+def kernel(script, t0, t1, name="ampere_fp16_s16816gemm_fp16_128x128"):
+    """A kernel, launched by an operator just before."""
+    script.operator("aten::mm", t0 - 30_000, t0 - 10_000, sequence=t0, forward_thread=0)
+    script.op("kernel", t0, t1, (t0 - 20_000, t0 - 15_000), name=name)
+
+
+def loop(stall, steps=range(STEPS)):
+    """Eight steps, in some of which the host does something else, between 2 and 6 ms.
+
+    Args:
+        stall: adds rows to a script, from the start of a step on.
+    """
+    script = Script()
+    for k in range(STEPS):
+        at = (1 + k) * 10 * MS
+        script.range(f"step {k}", at, at + 10 * MS)
+        script.operator(LINE, at, at + 10 * MS)
+        kernel(script, at + MS // 10, at + 2 * MS)
+        if k in steps:
+            stall(script, at, k)
+            kernel(script, at + 6 * MS, at + 99 * MS // 10)
+        else:
+            kernel(script, at + 2 * MS, at + 99 * MS // 10)
+    return script.build()
+
+
+def makes_room(script, at, k):
+    script.operator("aten::empty", at + 2 * MS, at + 59 * MS // 10)
+    script.call("cudaFree", at + 2 * MS, at + 4 * MS)
+    script.call("cudaMalloc", at + 4 * MS + 5_000, at + 59 * MS // 10)
+
+
+def empties_cache(script, at, k):
+    script.call("cudaFree", at + 2 * MS, at + 4 * MS)
+    script.operator("aten::empty", at + 4 * MS + 500_000, at + 59 * MS // 10)
+    script.call("cudaMalloc", at + 4 * MS + 500_000, at + 59 * MS // 10)
+
+
+def empties_cache_in_a_compiled_region(script, at, k):
+    region(script, at + 2 * MS, at + 59 * MS // 10, "0/0")
+    script.call("cudaFree", at + 2 * MS, at + 59 * MS // 10 - 1_000)
+
+
+def makes_room_in_compiled_code(script, at, k):
+    region(script, at + 2 * MS, at + 59 * MS // 10, "0/0")
+    script.call("cudaFree", at + 2 * MS, at + 4 * MS)
+    script.call("cudaMalloc", at + 4 * MS + 5_000, at + 59 * MS // 10 - 1_000)
+
+
+def asks_a_pool(script, at, k):
+    script.call("cudaFreeAsync", at + 2 * MS, at + 4 * MS)
+    script.call("cudaHostAlloc", at + 4 * MS, at + 59 * MS // 10)
+
+
+def compiles(script, at, k):
+    t0, t1 = at + 2 * MS, at + 59 * MS // 10
+    script.range(f"dynamo_data: compile_id=3/{140 + k}", t0, t0 + 1_000)
+    script.operator("_compile.compile_inner (dynamo_timed)", t0, t1)
+    script.operator("build_guards (dynamo_timed)", t0 + MS, t1)
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(kineto.write, "json"), (nsight.write, "sqlite")])
+@pytest.mark.parametrize(
+    ("stall", "reason", "advice"),
+    [
+        (makes_room, "the allocator makes room", "Leave the allocator room"),
+        (makes_room_in_compiled_code, "the allocator makes room", "Leave the allocator room"),
+        (empties_cache, "`torch.cuda.empty_cache()` does", "Take `torch.cuda.empty_cache()` out"),
+        (
+            empties_cache_in_a_compiled_region,
+            "`torch.cuda.empty_cache()` does",
+            "Take `torch.cuda.empty_cache()` out",
+        ),
+    ],
+)
+def test_memory_of_the_driver_in_every_step_says_what_it_is_for(
+    tmp_path, write, suffix, stall, reason, advice
+):
+    report = report_of(loop(stall), tmp_path, write, suffix)
+    found = finding(report, "allocator-stalls")
+    assert found.status == "fail"
+    assert reason in found.evidence[1]
+    assert found.advice.startswith(advice)
+    assert 3 < found.predicted.ms <= found.saving_ms_per_step <= 4
+    (rank,) = report.ranks
+    both = found.saving_ms_per_step + finding(report, "host-overhead").saving_ms_per_step
+    assert both == pytest.approx(rank.summary.launch_idle_ns / rank.summary.steps / MS)
+
+
+def test_the_line_that_frees_is_named(tmp_path):
+    report = report_of(loop(empties_cache), tmp_path)
+    (site,) = finding(report, "allocator-stalls").sites
+    assert (site.line, site.part) == (LINE, 1.0)
+    general = finding(report, "host-overhead")
+    assert general.status == "warn"
+    assert not general.sites  # all of it is at that line
+
+
+@pytest.mark.parametrize(
+    ("stall", "steps"), [(makes_room, (0, 1)), (asks_a_pool, range(STEPS)), (None, ())]
+)
+def test_memory_that_is_not_taken_again_and_again_is_none(tmp_path, stall, steps):
+    report = report_of(loop(stall, steps), tmp_path)
+    assert finding(report, "allocator-stalls").status == "not-applicable"
+
+
+def test_compilation_in_every_step_is_told_and_no_cold_start(tmp_path):
+    report = report_of(loop(compiles), tmp_path)
+    found = finding(report, "recompilation")
+    assert found.status == "fail"
+    assert "of the functions by Dynamo's numbers 3 has 147 versions" in found.evidence
+    assert [site.line for site in found.sites] == [LINE]
+    assert 3 < found.predicted.ms <= found.saving_ms_per_step <= 4
+    assert finding(report, "cold-start").status == "pass"
+    assert finding(report, "host-overhead").status == "pass"
+
+
+def test_compilation_in_the_first_steps_is_set_up(tmp_path):
+    report = report_of(loop(compiles, (0, 1, 2)), tmp_path)
+    assert finding(report, "recompilation").status == "not-applicable"
+    (rank,) = report.ranks
+    assert [calls.name for calls in rank.summary.host.set_up] == ["compilation"]
+
+
+def test_compilation_in_long_iterations_alone_is_counted_there(tmp_path):
+    script, at = Script(), 10 * MS
+    for k in range(16):
+        long = k % 4 == 3
+        script.range(f"step {k}", at, at + (10 if long else 6) * MS)
+        kernel(script, at + MS // 10, at + 2 * MS)
+        if long:
+            compiles(script, at, k)
+            at += 4 * MS
+        kernel(script, at + 2 * MS, at + 59 * MS // 10)
+        at += 6 * MS
+    report = report_of(script.build(), tmp_path)
+    found = finding(report, "recompilation")
+    assert (found.status, found.saving_ms_per_step) == ("warn", None)
+    assert "`long-iterations` counts what it costs" in found.evidence
+    assert finding(report, "long-iterations").saving_ms_per_step > 0
+
+
+def region(script, t0, t1, name):
+    script.operator(f"Torch-Compiled Region: {name}", t0, t1)
+
+
+def graph(script, t0, t1):
+    script.operator("## Call CompiledFxGraph fabc ##", t0, t1)
+
+
+def broken(script, at, k):
+    region(script, at + 2 * MS, at + 59 * MS // 10, "2/0")
+    graph(script, at + 2 * MS, at + 3 * MS)
+    region(script, at + 5 * MS, at + 59 * MS // 10, "3/0")
+    graph(script, at + 5 * MS, at + 59 * MS // 10)
+
+
+def beside(script, at, k):
+    region(script, at + 2 * MS, at + 3 * MS, "0/0")
+    region(script, at + 4 * MS, at + 5 * MS, "1/0")
+
+
+def regional(script, at, k):
+    for n in range(3):
+        region(script, at + (2 + n) * MS, at + (3 + n) * MS, "0/0")
+
+
+def test_a_compiled_function_inside_another_is_a_graph_break(tmp_path):
+    report = report_of(loop(broken), tmp_path)
+    found = finding(report, "graph-breaks")
+    assert found.status == "warn"
+    assert found.evidence[0] == (
+        "2 calls of compiled functions per step, 1 of them inside another, whose graph is broken "
+        "there"
+    )
+    assert 0 < found.saving_ms_per_step <= 2.1
+    assert [site.line for site in found.sites] == [LINE]
+
+
+@pytest.mark.parametrize("stall", [beside, regional])
+def test_functions_that_are_compiled_whole_have_no_break(tmp_path, stall):
+    assert finding(report_of(loop(stall), tmp_path), "graph-breaks").status == "pass"
+
+
+def test_without_compiled_functions_there_is_nothing_to_break(tmp_path):
+    report = report_of(loop(makes_room), tmp_path)
+    assert finding(report, "graph-breaks").status == "not-applicable"
+
+
+@pytest.mark.parametrize("most", [True, False])
+def test_what_a_break_leaves_uncompiled_counts_where_most_is_compiled(tmp_path, most):
+    def pieces(script, at, k):
+        eager = at + 3_600_000
+        kernel(script, eager, eager + MS, "at::native::vectorized_elementwise_kernel<4, Mul>")
+        broken(script, at, k)
+        if most:
+            graph(script, at + 59 * MS // 10, at + 6 * MS)
+
+    found = finding(report_of(loop(pieces), tmp_path), "graph-breaks")
+    assert ("1.00 ms per step in element-wise" in found.evidence[1]) is most
+
+
+def test_lines_of_calls_that_take_no_time_are_not_divided():
+    assert line_sites([{"train.py(3): step": 0}], 1.0) == []
+
+
+IDLE = {"forward": 60, "idle_host": 39, "idle_sync": 1}
+
+
+def of_ranks(name, make):
+    """Two ranks of 4 and 12 steps, each with a stall in all of its steps but one."""
+    return evidence(
+        *(
+            records.rank(IDLE, number, steps=steps, host=records.host(**{name: make(steps)}))
+            for number, steps in enumerate((4, 12))
+        )
+    )
+
+
+def test_ranks_that_record_more_steps_take_memory_in_no_more_than_all():
+    def freed(steps):
+        return DeviceAllocations(
+            allocations_per_step=0.0,
+            frees_per_step=1.0,
+            iterations=steps - 1,
+            host_ns=2 * MS * steps,
+            cost_ns=2 * MS * steps,
+            for_room=0.0,
+            lines={},
+        )
+
+    found = allocator_stalls(of_ranks("device_allocations", freed))
+    assert found.evidence[0] == (
+        "0 allocations and 1 release of device memory per step, in 11 of 12 iterations"
+    )
+
+
+def test_ranks_that_record_more_steps_compile_no_longer_in_each():
+    def compiled(steps):
+        ns = 4 * MS * steps
+        return Compilations(iterations=steps - 1, host_ns=ns, cost_ns=ns, frames=[], lines={})
+
+    found = recompilation(of_ranks("compilations", compiled))
+    assert found.evidence[0] == (
+        "4.00 ms per step (4.0 %) of compilation on the host, in 11 of 12 iterations"
+    )

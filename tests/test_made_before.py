@@ -1,0 +1,133 @@
+"""Recorded steps that are shorter than their batches take to be made."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from tests.builders import kineto
+from tests.builders.loop import Loop
+from tests.test_long_iterations import evaluate_and_save, loop
+from traceprobe import analyze
+from traceprobe.ingest.read_trace import read_trace
+from traceprobe.options import Options
+from traceprobe.pipeline.calibration import regular_ms
+from traceprobe.pipeline.trace_part import part_of
+from traceprobe.verdict.made_before import made_before
+
+LOADER = {
+    "workers": 8,
+    "prefetch_factor": 2,
+    "batches_per_step": 1.0,
+    "batches": 60,
+    "items_per_batch": 32.0,
+    "collate_ms": 8.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("load", "step", "unprofiled", "unseen"),
+    [
+        (37.0, 16.0, 25.0, 9.0),  # it takes longer without the profiler
+        (27.0, 19.0, 19.0, None),  # the profiler hides by how much
+        (20.0, 19.0, 25.0, ...),  # the loader keeps up, nearly
+        (5.0, 16.0, 25.0, ...),
+        (160.0, 30.0, 23.0, ...),  # no queue feeds so many steps
+        (None, 16.0, 25.0, ...),
+        (37.0, None, 25.0, ...),
+        (37.0, 16.0, None, ...),
+    ],
+)
+def test_steps_are_shorter_than_their_batches_take(load, step, unprofiled, unseen):
+    found = made_before(load, step, unprofiled)
+    assert (found is None) is (unseen is ...)
+    if found is not None:
+        assert found.unseen_ms == unseen
+        assert found.hidden == pytest.approx(1 - step / (load if unseen is None else unprofiled))
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """The report of a recording of a loop that hardly waits, with a loader of such items."""
+
+    def judge(item_ms, unprofiled_ms, **facts):
+        work = {"forward_ns": 800_000, "backward_ns": 1_200_000, "launch_gap_ns": 200_000}
+        loop = Loop(steps=9, data_wait_ns=20_000, wait="loader", **work)
+        path = kineto.write(loop.scenario(), tmp_path / "trace.json")
+        document = json.loads(path.read_text())
+        document["traceprobe"] = {
+            "unprofiled_step_ms": unprofiled_ms,
+            "loader": {**LOADER, "item_ms": item_ms},
+            **facts,
+        }
+        path.write_text(json.dumps(document))
+        return analyze(read_trace(path))
+
+    return judge
+
+
+def status(report, name):
+    return next(f.status for f in report.findings if f.id == name)
+
+
+def test_what_a_step_takes_longer_without_the_profiler_is_waiting_for_data(judged):
+    step_ms = judged(0.1, 3.0).quality.observer_effect.profiled_step_ms
+    slow = judged(0.5 * step_ms, 2 * step_ms)
+    assert slow.verdict.bound == "io"
+    assert slow.verdict.shares["io"] == pytest.approx(0.5, abs=0.02)
+    assert "made before" in " ".join(slow.verdict.reasons)
+    assert (status(slow, "data-wait"), status(slow, "prefetch-drained")) == ("fail", "fail")
+
+
+def test_a_loader_that_keeps_up_explains_nothing(judged):
+    step_ms = judged(0.1, 3.0).quality.observer_effect.profiled_step_ms
+    fast = judged(0.01, 2 * step_ms)
+    assert fast.verdict.bound != "io"
+    assert "different conditions" in " ".join(fast.verdict.reasons)
+    assert fast.verdict.confidence < judged(0.01, step_ms).verdict.confidence - 0.4
+    assert status(fast, "data-wait") == "pass"
+
+
+def test_a_wait_that_was_timed_without_the_profiler_needs_no_other_reason(judged):
+    step_ms = judged(0.1, 3.0).quality.observer_effect.profiled_step_ms
+    told = judged(0.01, 2 * step_ms, unprofiled_data_wait_ms=step_ms)
+    assert told.verdict.bound == "io"
+    assert "different conditions" not in " ".join(told.verdict.reasons)
+
+
+@pytest.mark.parametrize(("item", "unprofiled"), [(0.5, 2.0), (0.4, 1.0)])
+def test_a_loop_that_was_timed_and_did_not_wait_had_no_batches_made_before(
+    judged, item, unprofiled
+):
+    step_ms = judged(0.1, 3.0).quality.observer_effect.profiled_step_ms
+    told = judged(item * step_ms, unprofiled * step_ms, unprofiled_data_wait_ms=0.0)
+    assert told.verdict.shares["io"] == pytest.approx(0.0, abs=0.01)
+    said = [line for finding in told.findings for line in finding.evidence]
+    assert "made before" not in " ".join([*said, *told.verdict.reasons])
+    assert status(told, "data-wait") == "pass"
+    assert status(told, "prefetch-drained") != "fail"
+
+
+def test_a_wait_that_was_timed_grades_the_finding_as_it_does_the_verdict(judged):
+    step_ms = judged(0.1, 3.0).quality.observer_effect.profiled_step_ms
+    told = judged(0.5 * step_ms, 2 * step_ms, unprofiled_data_wait_ms=step_ms)
+    assert (told.verdict.bound, status(told, "data-wait")) == ("io", "fail")
+    finding = next(f for f in told.findings if f.id == "data-wait")
+    share = told.verdict.shares["io"]
+    assert f"{100 * share:.1f} % of a step without the profiler" in " ".join(finding.evidence)
+
+
+def test_long_steps_of_a_loop_that_was_timed_are_left_out_of_its_calibration():
+    trace = loop(evaluate_and_save, 21).trace()
+    noted = {
+        "unprofiled_step_ms": 4.4,
+        "unprofiled_data_wait_ms": 0.0,
+        "calibration_step_ms": [*[2.0] * 4, 14.0],
+        "loader": {**LOADER, "item_ms": 0.5},
+    }
+    part = part_of(replace(trace, metadata={**trace.metadata, "traceprobe": noted}), Options())
+    records = [device.record for device in part.devices]
+    regular = [device.regular.record for device in part.devices]
+    assert regular_ms([part], 4.4, records, regular) == 2.0

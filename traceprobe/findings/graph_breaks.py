@@ -1,0 +1,85 @@
+"""Does a compiled model run in pieces?"""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from msgspec import UNSET
+
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
+from traceprobe.findings.host_stalls import cost_ms, line_sites, without_stall
+from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import counted, plain, significant
+from traceprobe.records.host_stalls import CompiledRegions
+from traceprobe.records.rank import Rank
+from traceprobe.replay.scenario import Changes, together
+from traceprobe.verdict.thresholds import FIXED
+
+
+@rule(
+    "graph-breaks",
+    title="Graph breaks cut compiled code into pieces",
+    definition="Calls of compiled functions (`Torch-Compiled Region`) inside another, which are "
+    "how Dynamo goes on after a graph break; several beside each other are functions that are "
+    "compiled whole. The saving is the time of element-wise kernels, reductions and copies of "
+    "forward and backward pass that no compiled graph launches, where graphs launch most of the "
+    "kernels, and the idle time in broken functions between their graphs. `unfused-kernels` does "
+    "not count it again.",
+    verify="`torch._dynamo.explain(model)(*inputs)` counts no breaks, or "
+    "`torch.compile(…, fullgraph=True)` does not raise; "
+    "`host.compiled_regions.breaks_per_step` is 0.",
+    of_gpu=True,
+)
+def graph_breaks(evidence: Evidence) -> Answer:
+    """Compiled functions called from within another, and what is left uncompiled."""
+    found = compiled_regions(evidence)
+    if not found:
+        return not_applicable("the trace shows no calls of compiled functions")
+    calls = fmean(each.regions_per_step for each in found)
+    breaks = fmean(each.breaks_per_step for each in found)
+    made = f"{counted(calls, 'call')} of compiled functions {evidence.per}"
+    if breaks < FIXED.breaks:
+        inside = plain(breaks) if breaks else "none"
+        return Answer("pass", [f"{made}, {inside} inside another"])
+    eager, late = eager_ms(evidence), cost_ms(evidence, _regions)
+    return Answer(
+        evidence.flag(eager + late),
+        [
+            f"{made}, {plain(breaks)} of them inside another, whose graph is broken there",
+            f"{significant(eager)} ms {evidence.per} in element-wise kernels, reductions and "
+            f"copies that no graph launches, {significant(late)} ms of idle GPU between graphs",
+        ],
+        evidence.saving(eager + late, "other", "softmax", *HOST_IDLE),
+        "`TORCH_LOGS=graph_breaks` names lines and reasons: take `print`, `.item()` and `if` on "
+        "values of tensors out of what is compiled; for a region that may break, compile its "
+        "blocks one by one. A break inside a loop leaves all of its function uncompiled.",
+        line_sites([each.lines for each in found], 0.0),
+        _unbroken(evidence, eager, late),
+    )
+
+
+def compiled_regions(evidence: Evidence) -> list[CompiledRegions]:
+    """What the ranks call of compiled functions."""
+    each = (_regions(rank) for rank in evidence.ranks)
+    return [regions for regions in each if regions is not None]
+
+
+def eager_ms(evidence: Evidence) -> float:
+    """Time per step in kernels that a compiler would fuse, and that a graph break leaves alone."""
+    found = [
+        (regions.eager_ns if regions.breaks_per_step >= FIXED.breaks else 0) / rank.summary.steps
+        for rank in evidence.ranks
+        if (regions := _regions(rank)) is not None
+    ]
+    return fmean(found) / 1e6 if found else 0.0
+
+
+def _regions(rank: Rank) -> CompiledRegions | None:
+    found = rank.summary.host.compiled_regions
+    return None if found is UNSET else found
+
+
+def _unbroken(evidence: Evidence, eager: float, late: float) -> Changes | None:
+    fused = evidence.faster(FIXED.fusion_usual * eager, FIXED.fusion_margin)
+    sooner = without_stall(evidence, late)
+    return fused if sooner is None else sooner if fused is None else together(fused, sooner)

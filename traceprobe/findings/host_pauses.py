@@ -1,0 +1,59 @@
+"""Does the host do something else in the midst of a step?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.host_stalls import look_at, pause_ms
+from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.records.site import Site
+from traceprobe.replay.scenario import Changes
+
+
+@rule(
+    "host-pauses",
+    title="The host does something else in the midst of a step",
+    definition="Idle time per step (part of `idle_host`) in long stretches in which no thread that "
+    "launches work makes a call or runs an operator, and which lie inside a step: before its "
+    "backward pass or its update, or after results were copied to the host. The saving is that "
+    "time.",
+    verify="Time the loop without a profiler and without what it does there.",
+)
+def host_pauses(evidence: Evidence) -> Answer:
+    """Python, or a library, that keeps the host from launching."""
+    ms = pause_ms(evidence)
+    if not ms:
+        return not_applicable("the host launches without long pauses")
+    sites = longest(evidence.sites("idle_host"), ms)
+    kept = evidence.verdict.shares.get("overhead", 0.0)
+    where = look_at(sites) or "Record the program's lines (`traceprobe profile`)"
+    return Answer(
+        evidence.grade(min(evidence.share(ms), kept)),
+        [
+            f"{evidence.amount(ms)} of {evidence.idle} in which the host makes no call: Python, a "
+            "library, the garbage collector, a file",
+        ],
+        evidence.saving(ms, "idle_host"),
+        f"{where}: move what the host does there off the step, into another thread or process, do "
+        "it less often, or on the GPU.",
+        sites,
+        Changes(removed=frozenset({"pauses"})),
+    )
+
+
+def longest(sites: Sequence[Site], ms: float) -> list[Site]:
+    """The first of the places of late launches, as many as there is time of pauses.
+
+    What is beyond that time is no pause.
+    """
+    found, left = [], ms
+    for site in sites:
+        if left <= 0:
+            break
+        own = min(site.ms_per_step, left)
+        found.append(replace(site, ms_per_step=round(own, 6), part=round(own / ms, 6)))
+        left -= own
+    return found

@@ -1,0 +1,115 @@
+"""What of the host's lateness has a cause of its own, which other findings do not count again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from msgspec import UNSET
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.records.host_stalls import Compilations, CompiledRegions, DeviceAllocations
+from traceprobe.records.rank import Rank
+from traceprobe.records.site import Site
+from traceprobe.replay.scenario import Changes
+from traceprobe.verdict.thresholds import FIXED
+
+
+def allocations(rank: Rank) -> DeviceAllocations | None:
+    """What a rank takes from the driver and gives back in most of its iterations, if it does."""
+    found, steps = rank.summary.host.device_allocations, rank.summary.iterations_used
+    if found is UNSET or found.iterations < FIXED.stalls:
+        return None
+    return found if found.iterations / steps > FIXED.stalled else None
+
+
+def compilations(rank: Rank) -> Compilations | None:
+    """What a rank compiles again and again, if it does."""
+    found = rank.summary.host.compilations
+    return None if found is UNSET or not rank.summary.iterations_used else found
+
+
+def cost_ms(
+    evidence: Evidence,
+    stall: Callable[[Rank], DeviceAllocations | Compilations | CompiledRegions | None],
+) -> float:
+    """Idle time per step because of some stalls, mean of the ranks, without the profiler's part."""
+    costs = [(stall(rank), rank.summary.steps) for rank in evidence.ranks]
+    ms = fmean(0.0 if found is None else found.cost_ns / steps for found, steps in costs) / 1e6
+    return min(ms, evidence.host_ms())
+
+
+def pause_ms(evidence: Evidence) -> float:
+    """Idle time per step in which the host pauses, mean of the ranks."""
+    return fmean(r.summary.host.pause_ns / r.summary.steps for r in evidence.ranks) / 1e6
+
+
+def unnamed_ms(evidence: Evidence) -> float:
+    """`Evidence.host_ms` without what has a finding of its own."""
+    return max(evidence.host_ms() - _stalled_ms(evidence) - pause_ms(evidence), 0.0)
+
+
+def _stalled_ms(evidence: Evidence) -> float:
+    return cost_ms(evidence, allocations) + cost_ms(evidence, compilations)
+
+
+def named_lines(evidence: Evidence) -> set[str]:
+    """Lines of the program that have a finding of their own."""
+    found = (stall(rank) for rank in evidence.ranks for stall in (allocations, compilations))
+    return {line for each in found if each is not None for line in each.lines}
+
+
+def fewer_launches(evidence: Evidence) -> Changes:
+    """What compiling and CUDA graphs usually make of the host's work; stalls stay.
+
+    Pauses stay whatever the factor is.
+    """
+    factor = FIXED.fewer_launches
+    stalled = min(_stalled_ms(evidence), evidence.host_ms())
+    if stalled > 0:
+        now = evidence.step_ms()
+        factor = round(now / (stalled + max(now - stalled, 0.0) / factor), 3)
+    return Changes(speedup={"host": factor}, margin=FIXED.usual_margin)
+
+
+def without_stall(evidence: Evidence, ms: float) -> Changes | None:
+    """The host faster by what it takes less without some stalls.
+
+    At which launches they are is not known, so all come sooner by one factor.
+
+    Args:
+        ms: what the host takes less, per step of the capture.
+    """
+    now = evidence.step_ms()
+    if ms <= 0 or not now:
+        return None
+    factor = round(min(now / max(now - ms, now / FIXED.most_faster), FIXED.most_faster), 3)
+    return Changes(speedup={"host": factor}, margin=FIXED.usual_margin)
+
+
+def look_at(sites: Sequence[Site]) -> str:
+    """What of the program to look at, as the beginning of an advice; empty where nothing tells."""
+    kinds = [site.kind for site in sites if site.kind]
+    return f"Look at that {kinds[0]}" if kinds else ""
+
+
+def line_sites(lines: Sequence[Mapping[str, int]], ms: float) -> list[Site]:
+    """Lines of the program as sites, which share a time by their weights.
+
+    Args:
+        lines: by rank. The first that has some counts: all ranks run the same program.
+    """
+    known: Mapping[str, int] = next(filter(None, lines), {})
+    whole = sum(known.values())
+    if not whole:
+        return []
+    return [
+        Site(
+            line=line,
+            within=None,
+            call=None,
+            ms_per_step=round(ms * weight / whole, 6),
+            part=round(weight / whole, 6),
+        )
+        for line, weight in known.items()
+    ]

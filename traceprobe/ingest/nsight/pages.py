@@ -1,0 +1,185 @@
+"""Columns of integers of a table, read in pages of so many rows with SQLite and pandas.
+
+SQLite writes the numbers of a column in a row, as one text, and numpy reads them back: to make a
+Python object of each takes three times as long. Both leave Python's lock to others, so that pages
+are computed ahead, each on a thread and a connection of its own, while those before are used.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from queue import SimpleQueue
+from typing import NamedTuple
+
+import numpy as np
+
+from traceprobe.ingest.joins import Table
+from traceprobe.ingest.nsight.damaged_pages import DAMAGE
+from traceprobe.ingest.nsight.nvtx_texts import SEPARATOR
+
+ROWS = 100_000
+"""Of a page."""
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_Span = tuple[int, int]
+"""The first and the last row number of a page."""
+
+
+class Query(NamedTuple):
+    """What is read of a table.
+
+    Args:
+        table: quoted. select: SQL of each column. condition: SQL that chooses rows, or nothing.
+        text: SQL of texts that come with the columns, those of a page as one.
+    """
+
+    table: str
+    select: Mapping[str, str]
+    condition: str
+    text: str = ""
+
+    def source(self) -> str:
+        """The rows by their numbers: a subquery with a limit would hand on every row."""
+        return f"FROM {self.table} NOT INDEXED WHERE rowid"
+
+    def of_page(self) -> str:
+        """The number of rows of a page, its columns and its texts; of a first and a last row."""
+        values = [f"group_concat({value})" for value in self.select.values()]
+        if self.text:
+            values.append(f"group_concat({self.text}, '{SEPARATOR}')")
+        columns = ", ".join(["count(*) AS rows", *values])
+        chosen = f" AND ({self.condition})" if self.condition else ""
+        return f"SELECT {columns} {self.source()} BETWEEN ? AND ?{chosen}"
+
+
+class Page(NamedTuple):
+    """Columns of some rows, and their texts in one."""
+
+    columns: Table
+    texts: str
+
+
+def pages(
+    query: Query, connection: sqlite3.Connection, ahead: Sequence[sqlite3.Connection]
+) -> Generator[Page]:
+    """The pages of a table whose rows have numbers, in the order of these.
+
+    Args:
+        ahead: further connections, which compute pages before they are asked for; without any,
+            each is computed when it is.
+
+    Raises:
+        ValueError: a value is no integer.
+        sqlite3.DatabaseError: the file is damaged. That comes, as any error, when it is the turn of
+            the page, whatever was computed before.
+    """
+    spans = _spans(query, connection)
+    sql = query.of_page()
+    if ahead:
+        found = _ahead(lambda owner, span: _page(query, sql, owner, span), spans, ahead)
+    else:
+        found = (_page(query, sql, connection, span) for span in spans)
+    with closing(found):
+        for page in found:
+            if page is not None:
+                yield page
+
+
+def _spans(query: Query, connection: sqlite3.Connection) -> Iterator[_Span]:
+    nth = f"SELECT rowid {query.source()} >= ? ORDER BY rowid LIMIT 1 OFFSET {ROWS - 1}"
+    first, last = _LOWEST, _LOWEST
+    while last < _HIGHEST:
+        (last,) = connection.execute(nth, (first,)).fetchone() or (_HIGHEST,)
+        yield first, last
+        first = last + 1
+
+
+def _page(query: Query, sql: str, connection: sqlite3.Connection, span: _Span) -> Page | None:
+    """One page; None without a row."""
+    import pandas as pd  # imported while the file is hashed and unpacked, see `read_nsight`
+
+    with _errors_of_sqlite():
+        length, *texts = pd.read_sql_query(sql, connection, params=span).iloc[0].to_list()
+    if not length:
+        return None
+    parsed = (np.fromstring(text, dtype=np.int64, sep=",") for text in texts)
+    columns: Table = dict(zip(query.select, parsed, strict=False))
+    if any(len(column) != length for column in columns.values()):
+        raise ValueError("a column of integers holds texts")
+    return Page(columns, texts[-1] if query.text else "")
+
+
+def _ahead(
+    compute: Callable[[sqlite3.Connection, _Span], Page | None],
+    spans: Iterable[_Span],
+    connections: Sequence[sqlite3.Connection],
+) -> Generator[Page | None]:
+    """The pages of `spans`, in their order, of which as many as there are connections are ahead."""
+    free: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+    for connection in connections:
+        free.put(connection)
+
+    def computed(span: _Span) -> Page | None:
+        connection = free.get()
+        try:
+            return compute(connection, span)
+        finally:
+            free.put(connection)
+
+    coming: deque[Future[Page | None]] = deque()
+    with ThreadPoolExecutor(len(connections)) as pool:
+        try:
+            for page in _submitted(pool, computed, spans):
+                coming.append(page)
+                if len(coming) > len(connections):
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+        finally:  # nobody waits for the rest
+            for page in coming:
+                page.cancel()
+            for connection in connections:
+                connection.interrupt()
+
+
+def _submitted(
+    pool: ThreadPoolExecutor, compute: Callable[[_Span], Page | None], spans: Iterable[_Span]
+) -> Iterator[Future[Page | None]]:
+    """The pages to come; one whose rows cannot be found comes as that error."""
+    try:
+        for span in spans:
+            yield pool.submit(compute, span)
+    except DAMAGE as error:
+        lost: Future[Page | None] = Future()
+        lost.set_exception(error)
+        yield lost
+
+
+def chunks(query: Query, connection: sqlite3.Connection) -> Generator[Page]:
+    """The same of a table whose rows have no numbers to go on from."""
+    import pandas as pd
+
+    named = ", ".join(f'{value} AS "{column}"' for column, value in query.select.items())
+    chosen = f"WHERE {query.condition}" if query.condition else ""
+    sql = f"SELECT {named} FROM {query.table} {chosen}"
+    with _errors_of_sqlite():
+        for rows in pd.read_sql_query(sql, connection, chunksize=ROWS):
+            if rows.empty:
+                continue
+            if any(dtype != np.int64 for dtype in rows.dtypes):
+                raise ValueError("a column of integers holds something else")
+            yield Page({column: rows[column].to_numpy() for column in query.select}, "")
+
+
+@contextmanager
+def _errors_of_sqlite() -> Iterator[None]:
+    """Errors as SQLite raises them, without those that pandas makes of them."""
+    import pandas as pd
+
+    try:
+        yield
+    except pd.errors.DatabaseError as error:
+        raise error.__cause__ or error from error

@@ -1,0 +1,175 @@
+"""What keeps the host from launching in the middle of training, to the record of the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.codes import Int64s, Kind
+from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.taxonomy import Phase
+from traceprobe.records.host_stalls import (
+    Compilations,
+    CompiledFrame,
+    CompiledRegions,
+    DeviceAllocations,
+)
+from traceprobe.timeline import compiled_code
+from traceprobe.timeline.cold_start import keeps_compiling
+from traceprobe.timeline.device_allocations import find_allocations
+from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.intervals import Intervals, per_window, union
+
+MAX_LINES = 3
+MAX_FRAMES = 5
+_UNFUSED = ("other", "softmax")
+_PASSES = (int(Phase.FORWARD), int(Phase.BACKWARD))
+
+
+def host_stalls(
+    account: DeviceTimeline,
+    chosen: Int64s,
+    inside: pl.DataFrame,
+    compiling: Intervals,
+    set_up: pl.DataFrame,
+    names: Sequence[str],
+) -> dict[str, Any]:
+    """Fields of `HostActivity`, those of which there is something.
+
+    Args:
+        chosen: indices of the windows that the summary covers. inside: the ops that start in them.
+        compiling: when the process compiles. set_up: calls of set-up.
+    """
+    fields = {
+        "device_allocations": _allocations(account, chosen, set_up, names),
+        "compilations": _compilations(account, chosen, compiling, names),
+        "compiled_regions": _regions(account, chosen, inside, names),
+    }
+    return {name: record for name, record in fields.items() if record is not None}
+
+
+def _allocations(
+    account: DeviceTimeline, chosen: Int64s, set_up: pl.DataFrame, names: Sequence[str]
+) -> DeviceAllocations | None:
+    process = account.process
+    threads = {process.host.step_thread, *process.ops["thread"].unique().to_list()}
+    found = find_allocations(process.calls, process.operators, threads, names)
+    found = found.filter(~pl.col("t0").is_in(set_up["t0"].implode()))
+    mine = _in_windows(found, account, chosen)
+    if mine.is_empty():
+        return None
+    steps = max(int(account.used.sum()), 1)
+    back = mine.filter("gives")
+    return DeviceAllocations(
+        allocations_per_step=round((len(mine) - len(back)) / steps, 3),
+        frees_per_step=round(len(back) / steps, 3),
+        iterations=len(np.unique(_iterations(mine, account))),
+        host_ns=int((mine["t1"] - mine["t0"]).sum()),
+        cost_ns=_cost(account, chosen, _stretches(found)),
+        for_room=round(int(back["for_room"].sum()) / len(back), 3) if len(back) else None,
+        lines=_lines(back if len(back) else mine, account, names),
+    )
+
+
+def _compilations(
+    account: DeviceTimeline, chosen: Int64s, compiling: Intervals, names: Sequence[str]
+) -> Compilations | None:
+    if not keeps_compiling(compiling, account.edges, chosen):
+        return None
+    spent = per_window(compiling, account.edges)[chosen]
+    process = account.process
+    versions = _in_windows(compiled_code.compiled_versions(process, names), account, chosen)
+    frames = (
+        versions.group_by("frame")
+        .agg(versions=pl.col("version").max() + 1)
+        .sort("versions", "frame", descending=[True, False])
+        .head(MAX_FRAMES)
+    )
+    stages = _in_windows(compiled_code.compilations(process, names), account, chosen)
+    return Compilations(
+        iterations=int((spent > 0).sum()),
+        host_ns=int(spent.sum()),
+        cost_ns=_cost(account, chosen, compiling),
+        frames=[CompiledFrame(**row) for row in frames.iter_rows(named=True)],
+        lines=_lines(_outermost(stages), account, names),
+    )
+
+
+def _regions(
+    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
+) -> CompiledRegions | None:
+    process = account.process
+    regions, between = compiled_code.compiled_regions(process, names)
+    mine = _in_windows(regions, account, chosen)
+    if mine.is_empty():
+        return None
+    steps = max(int(account.used.sum()), 1)
+    breaks = mine.filter("inner")
+    broken = len(breaks) > 0
+    return CompiledRegions(
+        regions_per_step=round(len(mine) / steps, 3),
+        breaks_per_step=round(len(breaks) / steps, 3),
+        cost_ns=_cost(account, chosen, between) if broken else 0,
+        eager_ns=_eager(account, inside, names) if broken else 0,
+        lines=_lines(breaks.with_columns(t1=pl.col("t0") + 1), account, names),
+    )
+
+
+def _eager(account: DeviceTimeline, inside: pl.DataFrame, names: Sequence[str]) -> int:
+    """Time of the kernels that a compiler would have fused and that no graph launches.
+
+    0 where graphs launch less than half of the time of the kernels: what is not compiled is then no
+    matter of the breaks.
+    """
+    kernels = inside.filter(
+        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PASSES)
+    ).with_columns(ns=pl.col("t1") - pl.col("t0"))
+    compiled = pl.Series(compiled_code.launched_by_graphs(kernels, account.process, names))
+    eager = kernels.filter(~compiled)
+    if 2 * int(eager["ns"].sum()) > int(kernels["ns"].sum()):
+        return 0
+    unfused = [i for i in eager["name"].unique() if kernel_class(names[i]) in _UNFUSED]
+    return int(eager.filter(pl.col("name").is_in(unfused))["ns"].sum())
+
+
+def _in_windows(rows: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
+    """The rows of the host that belong to the chosen windows."""
+    at = account.index[chosen] if len(account.index) else chosen
+    return rows.filter(np.isin(_iterations(rows, account), at))
+
+
+def _iterations(rows: pl.DataFrame, account: DeviceTimeline) -> Int64s:
+    """The iteration in which each row of the host begins; without any the whole capture."""
+    marker = account.process.marker
+    if marker is None or not len(account.index):
+        return np.zeros(len(rows), dtype=np.int64)
+    return marker.iteration_at(rows["t0"].to_numpy())
+
+
+def _stretches(rows: pl.DataFrame) -> Intervals:
+    return union(rows["t0"].to_numpy(), rows["t1"].to_numpy())
+
+
+def _outermost(stages: pl.DataFrame) -> pl.DataFrame:
+    """Of stages that enclose each other on one thread, the first one."""
+    ordered = stages.sort("thread", "t0", -pl.col("t1"))
+    before = pl.col("t1").cum_max().shift(1, fill_value=-1).over("thread")
+    return ordered.filter(pl.col("t0") >= before)
+
+
+def _cost(account: DeviceTimeline, chosen: Int64s, delays: Intervals) -> int:
+    return int(account.cost_of(delays)[chosen].sum())
+
+
+def _lines(calls: pl.DataFrame, account: DeviceTimeline, names: Sequence[str]) -> dict[str, int]:
+    """Lines of the program that make some calls, and how long those last, the longest first."""
+    spent: Counter[str] = Counter()
+    lines = compiled_code.program_lines(calls, account.process, names)
+    for line, ns in zip(lines, (calls["t1"] - calls["t0"]).to_list(), strict=True):
+        if line is not None:
+            spent[line] += ns
+    return dict(spent.most_common(MAX_LINES))

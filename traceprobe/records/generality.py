@@ -1,0 +1,46 @@
+"""Findings about one time: those that name an act of the program, and the general ones after them.
+
+`synchronization` names what waits for the device; `host-overhead` says that the host is late, which
+waiting made it. What both would save counts for the first, and the second is about the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from traceprobe.records.report import Finding
+
+CAUSES: Mapping[str, tuple[str, ...]] = {
+    "host-overhead": ("synchronization",),
+    "small-kernels": ("synchronization",),
+}
+"""General findings with the specific ones that explain a part of their time."""
+APART = ("allocator-stalls", "recompilation", "host-pauses")
+"""Further specific ones, whose time the general ones leave out themselves."""
+LEAST = 1 / 3
+"""Of what a general finding gains beside it, from which on a specific one comes first: a predicted
+gain of the general ones may be wrong by so much, since nobody knows how much less launching or how
+much fusion there will be."""
+ASKING = ("fail", "warn")
+"""States in which a finding asks for a change, whose saving then counts."""
+
+
+def causes_first(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings in their order, but specific ones before the general ones about their time."""
+    ordered = list(findings)
+    for general in findings:
+        for specific in findings:
+            if not _explains(specific, general):
+                continue
+            if ordered.index(specific) > ordered.index(general):
+                ordered.remove(specific)
+                ordered.insert(ordered.index(general), specific)
+    return ordered
+
+
+def _explains(specific: Finding, general: Finding) -> bool:
+    """Whether a finding is a cause of what another is about, and worth naming before it."""
+    if general.id not in CAUSES or specific.id not in (*CAUSES[general.id], *APART):
+        return False
+    asked = specific.status in ASKING and general.status in ASKING
+    return asked and specific.gain_ms > 0 and specific.gain_ms >= LEAST * general.gain_ms

@@ -1,0 +1,114 @@
+"""What a trace shows of `torch.compile`: when it compiles, and which code runs compiled.
+
+PyTorch writes a range around each stage of a compilation, `… (dynamo_timed)`, beside it one that
+names what is compiled, `…: compile_id=FRAME/VERSION`: Dynamo numbers the functions that it compiles
+and, from 0, the versions that it has of each. Whenever it runs one of them, the range is
+`Torch-Compiled Region: FRAME/VERSION`, and inside of that `CompiledFunction` or
+`## Call CompiledFxGraph …` the graph itself.
+
+A region inside another is a graph break: where Dynamo cannot go on, the code that it has made so
+far calls the rest of the function, which it compiles as a function of its own (`torch_dynamo_resume
+_in_…`), or a function that it could not take into the graph. A graph without a break calls nothing
+that Dynamo would look at. Regions beside each other are several functions, each compiled whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.codes import UNKNOWN, Bools
+from traceprobe.model.events import rows_named
+from traceprobe.timeline.intervals import EMPTY, Intervals, subtract, union
+from traceprobe.timeline.operators import launching_rows, parents
+from traceprobe.timeline.process_timeline import COMPILES, ProcessTimeline
+
+_VERSION = re.compile(r"compile_id=(?:!\d+/)?(\d{1,9})/(\d{1,9})", re.ASCII)
+_REGION = "Torch-Compiled Region"
+_GRAPH = re.compile(r"CompiledFunction(?:Backward)?$|## Call CompiledFxGraph ")
+
+
+class Regions(NamedTuple):
+    """Calls of compiled functions.
+
+    Args:
+        rows: `thread`, `t0`, `t1`, and `inner`: the call is made inside another.
+        between: when the host is in one that is broken, and in none of its graphs.
+    """
+
+    rows: pl.DataFrame
+    between: Intervals
+
+
+def compilations(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """Stages of compilations that a process says it is in: `thread`, `t0`, `t1`, no order."""
+    return _named(process, names, lambda name: COMPILES in name).drop("name")
+
+
+def compiled_versions(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """What is compiled when: `t0`, `frame` and `version`, several rows of each."""
+    noted = _named(process, names, lambda name: _VERSION.search(name) is not None)
+    found = [_VERSION.search(names[i]) for i in noted["name"].to_list()]
+    numbers = [(int(each[1]), int(each[2])) for each in found if each is not None]
+    return noted.select("t0").with_columns(
+        frame=pl.Series([frame for frame, _ in numbers], dtype=pl.Int64),
+        version=pl.Series([version for _, version in numbers], dtype=pl.Int64),
+    )
+
+
+def compiled_regions(process: ProcessTimeline, names: Sequence[str]) -> Regions:
+    """Calls of compiled functions, and which of them run inside another."""
+    found = _named(process, names, lambda name: name.startswith(_REGION)).drop("name")
+    # As `parents` takes them.
+    found = found.sort("thread", "t0", -pl.col("t1"), maintain_order=True)
+    inner = np.zeros(len(found), dtype=np.bool_)
+    broken = np.zeros(len(found), dtype=np.bool_)
+    thread, t0, t1 = (found[column].to_numpy() for column in ("thread", "t0", "t1"))
+    for each in np.unique(thread).tolist():
+        rows = np.flatnonzero(thread == each)
+        above = parents(t0[rows], t1[rows])
+        inner[rows] = above != UNKNOWN
+        broken[rows[above[above != UNKNOWN]]] = True
+    between = EMPTY
+    if broken.any():
+        graphs = _graphs(process, names)
+        inside = union(graphs["t0"].to_numpy(), graphs["t1"].to_numpy())
+        between = subtract(union(t0[broken], t1[broken]), inside)
+    return Regions(found.with_columns(inner=pl.Series(inner, dtype=pl.Boolean)), between)
+
+
+def launched_by_graphs(ops: pl.DataFrame, process: ProcessTimeline, names: Sequence[str]) -> Bools:
+    """Which operations of the device compiled graphs have launched."""
+    launched: Bools = launching_rows(ops, _graphs(process, names)) != UNKNOWN
+    return launched
+
+
+def program_lines(
+    calls: pl.DataFrame, process: ProcessTimeline, names: Sequence[str]
+) -> list[str | None]:
+    """The innermost frame of the program at the start of each call; None where none is recorded.
+
+    Args:
+        calls: with `thread` and `t0`.
+    """
+    rows = launching_rows(calls.select("thread", launch_t0="t0"), process.frames)
+    name = process.frames["name"].to_numpy()
+    return [None if row == UNKNOWN else names[name[row]] for row in rows.tolist()]
+
+
+def _graphs(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """When compiled graphs run."""
+    return _named(process, names, lambda name: _GRAPH.match(name) is not None)
+
+
+def _named(
+    process: ProcessTimeline, names: Sequence[str], wanted: Callable[[str], bool]
+) -> pl.DataFrame:
+    """Ranges and operators by their names: PyTorch's versions write one or the other."""
+    columns = ("thread", "t0", "t1", "name")
+    both = (process.ranges.select(columns), process.operators.select(columns))
+    return pl.concat([rows_named(rows, names, wanted) for rows in both])
