@@ -12,6 +12,7 @@ import pytest
 from benchmarks.slowbench import words
 from benchmarks.slowbench.answers import Answer, Said, from_json
 from benchmarks.slowbench.asking import answers_of, ask_all
+from benchmarks.slowbench.captures import packed
 from benchmarks.slowbench.causes import BY_ID
 from benchmarks.slowbench.marks import mark
 from benchmarks.slowbench.page import page
@@ -162,8 +163,8 @@ def recorded(tmp_path):
     """A folder with two cases, and a tool that says how large their recordings are."""
     folder = tmp_path / "recorded"
     folder.mkdir()
-    trace = tmp_path / "rank0.json.gz"
-    trace.write_bytes(b"12345")
+    trace = tmp_path / "rank0.json.xz"
+    trace.write_bytes(packed(b"12345"))
     with tarfile.open(folder / "open-0.tar", "w") as tar:
         for row in (ROW, HEALTHY):
             tar.add(trace, f"{row['id']}/{trace.name}")

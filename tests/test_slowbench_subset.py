@@ -3,39 +3,62 @@
 from __future__ import annotations
 
 import json
+import tarfile
 
 import pytest
 
 from benchmarks.slowbench import subset
-from benchmarks.slowbench.captures import rows_of
+from benchmarks.slowbench.captures import members, rows_of
 
 MOST_BYTES = 3_000_000
+MOST_OF_A_CASE = 150_000
 
 
-def rows():
-    return rows_of(subset.CAPTURES)
+def rows(folder=subset.CAPTURES):
+    return rows_of(folder)
 
 
-def expected():
-    return json.loads(subset.EXPECTED.read_text(encoding="utf-8"))
+def expected(folder=subset.CAPTURES):
+    return json.loads((folder / subset.EXPECTED).read_text(encoding="utf-8"))
+
+
+def sizes(folder):
+    """Bytes of the recording of each case."""
+    for bundle, names in members(folder).values():
+        with tarfile.open(bundle) as tar:
+            yield sum(tar.getmember(name).size for name in names)
 
 
 def test_there_are_enough_of_many_causes_and_they_are_small():
     assert {row["id"] for row in rows()} == expected().keys()
     assert len(rows()) >= 24
     assert len({cause["id"] for row in rows() for cause in row["causes"]}) >= 10
-    assert sum(path.stat().st_size for path in subset.CAPTURES.iterdir()) <= MOST_BYTES
+    files = [path for path in subset.CAPTURES.iterdir() if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= MOST_BYTES
+
+
+def test_those_of_gpus_have_both_formats_and_both_splits():
+    found = rows(subset.HARDWARE)
+    assert {row["id"] for row in found} == expected(subset.HARDWARE).keys()
+    assert {(row["backend"], row["split"]) for row in found} == {
+        (backend, split) for backend in ("torch", "nsys") for split in ("open", "sealed")
+    }
+    assert all(member_bytes <= MOST_OF_A_CASE for member_bytes in sizes(subset.HARDWARE))
 
 
 def test_one_is_called_what_it_is_called_in_the_list():
     row = next(row for row in rows() if expected()[row["id"]].get("place") == 1)
-    assert subset.outcome(row) == expected()[row["id"]]
+    assert subset.outcome(row, subset.CAPTURES) == expected()[row["id"]]
 
 
 @pytest.mark.slow
-def test_classes_causes_and_alarms_get_no_worse():
-    before = expected()
-    found = {row["id"]: subset.worse(before[row["id"]], subset.outcome(row)) for row in rows()}
+@pytest.mark.parametrize("folder", [subset.CAPTURES, subset.HARDWARE], ids=["cpu", "h200"])
+def test_classes_causes_and_alarms_get_no_worse(folder):
+    before = expected(folder)
+    found = {
+        row["id"]: subset.worse(before[row["id"]], subset.outcome(row, folder))
+        for row in rows(folder)
+    }
     assert {case: reasons for case, reasons in found.items() if reasons} == {}
 
 

@@ -56,9 +56,7 @@ def _ask(row: Mapping[str, Any], tool: Tool, where: Mapping[str, tuple[Path, lis
     if row["id"] not in where:
         return Answer(tool.name, failed="no recording")
     bundle, names = where[row["id"]]
-    # Others read exports as Nsight Systems writes them, not compressed.
-    plain = tool.name != "traceprobe"
-    with unpacked(bundle, names, plain=plain) as files, TemporaryDirectory() as out:
+    with unpacked(bundle, names) as files, TemporaryDirectory() as out:
         return tool.ask(files, Path(out), row)
 
 

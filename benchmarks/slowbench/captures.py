@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import shutil
+import lzma
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROWS = "rows.jsonl"
-SIDECAR = ".traceprobe.json"
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -46,31 +44,24 @@ def members(folder: Path) -> dict[str, tuple[Path, list[str]]]:
     return found
 
 
-@contextmanager
-def unpacked(bundle: Path, names: Sequence[str], *, plain: bool) -> Iterator[list[Path]]:
-    """The traces of a case in a folder of their own, in the order of their ranks.
+def packed(trace: bytes) -> bytes:
+    """A trace as it is kept: steps are alike, which gzip does not notice so far apart."""
+    return lzma.compress(trace, preset=9)
 
-    Args:
-        plain: exports of Nsight Systems decompressed, as most tools read them.
-    """
+
+@contextmanager
+def unpacked(bundle: Path, names: Sequence[str]) -> Iterator[list[Path]]:
+    """The traces of a case in a folder of their own, in the order of their ranks."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         with tarfile.open(bundle) as tar:
             for member in dict.fromkeys(names):
                 tar.extract(member, folder, filter="data")
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        traces = [path for path in files if not path.name.endswith(SIDECAR)]
-        yield [_plain(path) if plain and ".sqlite" in path.name else path for path in traces]
-
-
-def _plain(path: Path) -> Path:
-    if path.suffix != ".gz":
-        return path
-    target = path.with_suffix("")
-    with gzip.open(path) as source, target.open("wb") as out:
-        shutil.copyfileobj(source, out)
-    path.unlink()
-    return target
+        traces = sorted(folder.rglob("*.xz"))
+        for trace in traces:
+            trace.with_suffix("").write_bytes(lzma.decompress(trace.read_bytes()))
+            trace.unlink()
+        yield [trace.with_suffix("") for trace in traces]
 
 
 def machines(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -18,6 +18,7 @@ class Cause:
         phase: of the step in which its time passes; None where that is no single one.
         words: what it is.
         ranks: processes that it takes.
+        also: a class that is as right: what a graph break loses is fusion as well as launches.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Cause:
     phase: str | None
     words: str
     ranks: int = 1
+    also: Class | None = None
 
 
 # Classes are those that docs/definitions.md gives the time: writing a checkpoint keeps the host
@@ -49,7 +51,10 @@ CAUSES = (
         "piecewise-optimizer", "overhead", "optimizer", "the optimizer goes from tensor to tensor"
     ),
     Cause("gc-pauses", "overhead", None, "a large heap is collected"),
-    Cause("graph-breaks", "overhead", "forward", "a compiled model falls into pieces"),
+    Cause(
+        *("graph-breaks", "overhead", "forward", "a compiled model falls into pieces"),
+        also="compute",
+    ),
     Cause("recompiles", "overhead", "forward", "compiled code is compiled again and again"),
     Cause("empty-cache-each-step", "overhead", None, "the allocator's cache is emptied"),
     Cause(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.slowbench.captures import packed
 from traceprobe.capture.blame.embed import CATEGORY
 from traceprobe.capture.recording_plan import METADATA_KEY
 from traceprobe.slicing.public_values import public_record
@@ -20,7 +21,6 @@ from traceprobe.vocabulary import digest
 
 MOST_BYTES = 150_000
 """Of all files of a case."""
-_LEVEL = 9
 _OWN = ("loader", "kernel_owners")
 """Fields of the sidecar with names of the program."""
 _STEP_IT = {path.name for path in Path(__file__).parent.glob("*.py")}
@@ -39,8 +39,8 @@ def cut(traces: Sequence[Path], folder: Path, most: int, period: int) -> int:
     """Write the first steps of a recording, as many whole periods as are small enough.
 
     Args:
-        traces: of all ranks. folder: that the slices are written to, beside what is there, which
-            counts too. most: steps that there are. period: steps after which they are alike.
+        traces: of all ranks. folder: that the slices are written to. most: steps that there are.
+            period: steps after which they are alike.
 
     Returns:
         How many steps the slices have.
@@ -48,34 +48,27 @@ def cut(traces: Sequence[Path], folder: Path, most: int, period: int) -> int:
     Raises:
         ValueError: a single period is larger than `MOST_BYTES`.
     """
-    room = MOST_BYTES - sum(path.stat().st_size for path in folder.iterdir())
     steps = most - most % period
     while True:
-        packed = {_target(trace, folder): _first_steps(trace, folder, steps) for trace in traces}
-        size = sum(map(len, packed.values()))
-        if size <= room:
-            for target, content in packed.items():
-                target.write_bytes(content)
+        files = {trace.name.removesuffix(".gz"): _first_steps(trace, steps) for trace in traces}
+        size = sum(map(len, files.values()))
+        if size <= MOST_BYTES:
+            for name, content in files.items():
+                (folder / f"{name}.xz").write_bytes(content)
             return steps
         if steps == period:
-            raise ValueError(f"{size} bytes for {steps} steps: more than {room}")
-        fewer = int(steps * room / size)
+            raise ValueError(f"{size} bytes for {steps} steps: more than {MOST_BYTES}")
+        fewer = int(steps * MOST_BYTES / size)
         steps = max(period, min(fewer - fewer % period, steps - period))
 
 
-def _target(trace: Path, folder: Path) -> Path:
-    return folder / f"{trace.name.removesuffix('.gz')}.gz"
-
-
-def _first_steps(trace: Path, folder: Path, steps: int) -> bytes:
-    """The first steps of a trace, as they are written."""
-    target = _target(trace, folder)
+def _first_steps(trace: Path, steps: int) -> bytes:
+    """The first steps of a trace, as they are kept."""
+    target = trace.with_name(f"slice-{trace.name.removesuffix('.gz')}")
     slice_trace(trace, target, (0, steps + 1), replace=True)
-    plain = gzip.decompress(target.read_bytes())
+    plain = target.read_bytes()
     target.unlink()
-    if not trace.name.endswith(".sqlite"):
-        plain = _named(plain, trace)
-    return gzip.compress(plain, _LEVEL, mtime=0)
+    return packed(plain if trace.name.endswith(".sqlite") else _named(plain, trace))
 
 
 def _is_ours(event: dict[str, Any], known: dict[str, str]) -> bool:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.slowbench.cases import ACTIVE, Case
-from benchmarks.slowbench.cut import cut, public_sidecar
+from benchmarks.slowbench.cut import cut
 from benchmarks.slowbench.worker import LAST_CHARACTERS, RESULT
 from traceprobe.capture import nsys_tool
 from traceprobe.capture.blame.embed import embed_names
-from traceprobe.capture.recording_plan import sidecar_name, trace_name
+from traceprobe.capture.recording_plan import trace_name
 
 DONE = "kept"
 
@@ -48,9 +48,6 @@ def _made_small(case: Case, folder: Path, kept: Path, tool: str | None) -> dict[
         ranks = range(case.ranks)
         names = [reason for reason in (embed_names(folder, rank) for rank in ranks) if reason]
         traces = [folder / trace_name(rank) for rank in ranks]
-        for rank in ranks:
-            sidecar = public_sidecar(json.loads((folder / sidecar_name(rank)).read_text()))
-            (kept / sidecar_name(rank)).write_text(json.dumps(sidecar, sort_keys=True))
     else:
         names, traces = [], [folder / "run.sqlite"]
         nsys_tool.export_sqlite(folder / "run.nsys-rep", traces[0], tool)

@@ -104,11 +104,16 @@ def write_form(case: Case, name: str, folder: Path) -> tuple[Path, dict[str, Any
     own = path.with_suffix(f".{os.getpid()}")  # another rank may be reading the same one
     own.write_text(text, encoding="utf-8")
     own.replace(path)
+    return path, options_of(case, left_out, healthy=name == "healthy")
+
+
+def options_of(case: Case, without: str | None = None, *, healthy: bool = False) -> dict[str, Any]:
+    """Options of a form; `without` and `healthy` as `source_of` takes them."""
     options = dict(case.options)
-    for placed in case.causes if name != "healthy" else ():
-        if placed.cause != left_out:
+    for placed in () if healthy else case.causes:
+        if placed.cause != without:
             options |= placed.options
-    return path, options
+    return options
 
 
 def names_of_forms(case: Case) -> list[str]:

@@ -15,6 +15,8 @@ from benchmarks.slowbench.words import SILENT, bound, claimed, claimed_classes, 
 BOUND = 0.2
 """Part of the step from which something bounds a run, as docs/definitions.md has it."""
 HEALTHY = "healthy"
+RARE = "periodic-"
+"""How causes are called that come every few steps."""
 FIRST = 3
 Named = Sequence[tuple[Said, frozenset[str]]]
 _LINE = re.compile(r"^(.*)\((\d+)\)")
@@ -27,7 +29,8 @@ class Marks:
     Args:
         verdict: its verdict is the class of the case.
         cls: the same; where the causes have less than 20 % of the step, which is too little to
-            bound a run, the first thing that it says may be of that class instead.
+            bound a run, or come every few steps, of which a verdict is not, the first thing that it
+            says may be of that class instead.
         place: of the first thing said that names a cause of the case, from 1; 0 for nowhere.
         all_in_three: whether all causes of the case are named in the first three.
         line: place of the line among the lines that it names, from 1; 0 for nowhere.
@@ -80,9 +83,20 @@ def mark(row: Mapping[str, Any], answer: Answer) -> Marks:
 
 def class_of(row: Mapping[str, Any]) -> str:
     """The class of a case: that of its cause, of a pair that of the larger one."""
+    return str(_largest(row)["class"]) if row["causes"] else HEALTHY
+
+
+def _largest(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = max(row["causes"], key=lambda cause: cause["ms"])
+    return found
+
+
+def _right(row: Mapping[str, Any]) -> set[str]:
+    """A run with nothing wrong is bound by computing, or by nothing."""
     if not row["causes"]:
-        return HEALTHY
-    return str(max(row["causes"], key=lambda cause: cause["ms"])["class"])
+        return {"compute", NONE}
+    largest = _largest(row)
+    return {str(largest["class"]), BY_ID[largest["id"]].also or str(largest["class"])}
 
 
 def felt_causes(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -109,8 +123,7 @@ def _names(answer: Answer, said: Said) -> bool:
 
 
 def _verdict(row: Mapping[str, Any], answer: Answer) -> bool | None:
-    """A run with nothing wrong is bound by computing, or by nothing."""
-    right = {"compute", NONE} if not row["causes"] else {class_of(row)}
+    right = _right(row)
     told = bound(answer)
     if told is None or not right & claimed_classes(answer.tool):
         return None
@@ -120,9 +133,10 @@ def _verdict(row: Mapping[str, Any], answer: Answer) -> bool | None:
 def _class(row: Mapping[str, Any], answer: Answer, said: Named) -> bool | None:
     verdict = _verdict(row, answer)
     share = sum(cause["ms"] for cause in row["causes"]) / row["slow_ms"]
-    if verdict or share >= BOUND or not said or not claimed_classes(answer.tool):
+    bounding = share >= BOUND and not _largest(row)["id"].startswith(RARE)
+    if verdict or bounding or not said or not claimed_classes(answer.tool):
         return verdict
-    return class_of(row) in {BY_ID[name].cls for name in said[0][1] if name in BY_ID}
+    return bool(_right(row) & {BY_ID[name].cls for name in said[0][1] if name in BY_ID})
 
 
 def lines_of(answer: Answer) -> list[str]:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from benchmarks.slowbench.program import Program
-from benchmarks.slowbench.ways import PIECEWISE, RETRIES, Range, Way, option
+from benchmarks.slowbench.ways import EAGER, PIECEWISE, RETRIES, Range, Way, option
 
 RESIDENT = (
     Program(
         "gradient_norms",
         {
-            "batch": Range(256, 448, 32),
+            "batch": Range(896, 1024, 128),
             "size": 128,
             "model": "resnet18",
             "norms_on_host": False,
             "fused": True,
             "channels_last": True,
+            "compiled": True,
         },
-        {"batch": 4, "size": 48, "bf16": False},
-        ("scores = network(batch)", "network(batch[: int({share} * len(batch))])"),
+        {"batch": 4, "size": 48, "bf16": False, "compiled": False},
+        ("scores = network(batch)", "model(batch[: int({share} * len(batch))])"),
         (
             option("item-each-step", norms_on_host=True),
-            option("contiguous-layout", channels_last=False),
+            Way("contiguous-layout", {"channels_last": False}, EAGER),
             option("no-autocast", bf16=False),
             PIECEWISE,
         ),
@@ -29,7 +30,7 @@ RESIDENT = (
     Program(
         "diffusion",
         {
-            "batch": Range(24, 48, 8),
+            "batch": Range(32, 48, 16),
             "size": 64,
             "width": 96,
             "noise_on_host": False,
@@ -37,14 +38,15 @@ RESIDENT = (
             "bf16": True,
             "channels_last": True,
             "fused": True,
+            "compiled": True,
         },
-        {"batch": 1, "size": 8, "width": 8, "bf16": False},
+        {"batch": 1, "size": 8, "width": 8, "bf16": False, "compiled": False},
         (
             "taken = network(mixed, t)",
-            "network(*(part[: max(1, int({share} * o.batch))] for part in (mixed, t)))",
+            "model(*(part[: max(1, int({share} * o.batch))] for part in (mixed, t)))",
         ),
         (
-            option("contiguous-layout", channels_last=False),
+            Way("contiguous-layout", {"channels_last": False}, EAGER),
             option("no-autocast", bf16=False),
             PIECEWISE,
             RETRIES,
@@ -57,42 +59,57 @@ RESIDENT = (
         {
             "nodes": 100_000,
             "features": 256,
-            "batch": Range(512, 1536, 128),
+            "batch": Range(8192, 12288, 4096),
             "fanout": 12,
             "width": 1024,
             "features_on_gpu": True,
             "resident": True,
             "log_each_step": False,
             "tf32": True,
+            "bf16": True,
             "fused": True,
         },
-        {"nodes": 2000, "features": 32, "batch": 64, "fanout": 6, "width": 64},
+        {"nodes": 2000, "features": 32, "batch": 64, "fanout": 6, "width": 64, "bf16": False},
         ("scores = second(top", "second(relu(first(x, x[:, None])))"),
-        (option("fp32-matmul", tf32=False),),
+        (
+            option("no-autocast", bf16=False),
+            option("fp32-matmul", bf16=False, tf32=False),
+        ),
         without=("needless-work", "periodic-evaluation"),
     ),
     Program(
         "patches",
         {
-            "batch": Range(64, 128, 16),
+            "batch": Range(384, 512, 128),
             "size": 224,
             "width": 384,
             "heads": 6,
-            "layers": 5,
+            "layers": 3,
             "tf32": True,
             "bf16": True,
             "by_hand": False,
             "sdpa": True,
             "fused": True,
+            "compiled": True,
         },
-        {"batch": 4, "size": 64, "width": 64, "heads": 2, "layers": 2, "bf16": False},
+        {
+            "batch": 4,
+            "size": 64,
+            "width": 64,
+            "heads": 2,
+            "layers": 2,
+            "bf16": False,
+            "compiled": False,
+        },
         (
-            "scores = network(images[chosen])",
-            "network(images[chosen[: int({share} * len(chosen))]])",
+            "scores = network(images[chosen]",
+            "model(images[chosen[: int({share} * len(chosen))]].permute(0, 3, 1, 2))",
         ),
         (
-            Way("unfused-pointwise", {"by_hand": True}, small={"by_hand": True}, on_cpu=True),
-            Way("unfused-attention", {"sdpa": False}),
+            Way(
+                "unfused-pointwise", {"by_hand": True}, EAGER, small={"by_hand": True}, on_cpu=True
+            ),
+            Way("unfused-attention", {"sdpa": False}, EAGER),
             Way("recomputation", {"checkpointed": True}, small={"checkpointed": True}, on_cpu=True),
             option("no-autocast", bf16=False),
             option("fp32-matmul", bf16=False, tf32=False),

@@ -64,6 +64,8 @@ def option(cause: str, **options: Any) -> Way:
     return Way(cause, options)
 
 
+EAGER = {"compiled": False}
+"""Both forms without `torch.compile`, which would take the cause away."""
 PIECEWISE = option("piecewise-optimizer", fused=False, foreach=False)
 RETRIES = Way(
     "allocator-retries",
@@ -72,8 +74,12 @@ RETRIES = Way(
         "import itertools",
         "whole = torch.cuda.get_device_properties(0).total_memory",
         "torch.cuda.set_per_process_memory_fraction({level})",
+        "torch.cuda.memory._set_allocator_settings('max_split_size_mb:1024')",
         "sizes = itertools.cycle((int(0.5 * {level} * whole), int(0.55 * {level} * whole)))",
     ),
     level=Range(0.12, 0.16),
 )
-"""Two sizes, of which the allocator's cache can hold one: for the other it has to be emptied."""
+"""Two sizes, of which the allocator's cache can hold one: for the other it has to be emptied.
+
+Neither is handed out in pieces, for a block that is partly in use cannot be given back.
+"""

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.slowbench.cases import ACTIVE, Case, Placed
-from benchmarks.slowbench.forms import Form, names_of_forms, wait, write_form
+from benchmarks.slowbench.forms import PREFETCH, Form, names_of_forms, options_of, wait, write_form
 from benchmarks.slowbench.neighbour import Neighbour
 from benchmarks.slowbench.ranks import agreed, fork_ranks
 from benchmarks.slowbench.turns import Place, State
@@ -153,12 +153,17 @@ def _form(case: Case, name: str, folder: Path) -> Form:
 
 def _recorded_form(case: Case, forms: dict[str, Form], folder: Path) -> Form:
     """The slow form; another one where a loader is to be watched from its beginning."""
+    times = {**PLAN, **({} if torch.cuda.is_available() else ON_CPU)}
+    # Before what is recorded, batches that were made while the case waited for its turn are used.
+    ahead = PREFETCH * int(options_of(case).get("workers", 0))
+    times["warmup"] += ahead
+    times["most_warmup"] += ahead
     plan = RecordingPlan(
         folder=str(folder),
         workload={"name": case.program},
         backend=case.backend,
         blame=case.backend == "torch",
-        **{**PLAN, **({} if torch.cuda.is_available() else ON_CPU)},
+        **times,
     )
     os.environ[RecordingPlan.VARIABLE] = str(plan.save())
     main: Any = sys.modules["__main__"]

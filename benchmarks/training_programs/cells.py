@@ -19,6 +19,8 @@ class Options:
     graphs: bool = False
     fused: bool = False
     tf32: bool = False
+    bf16: bool = False
+    compiled: bool = False
 
 
 SMALL = {"batch": 2, "length": 5, "width": 16, "vocabulary": 50}
@@ -78,12 +80,14 @@ def train(o):
     if o.graphs and device.type == "cuda":
         sample = torch.zeros(o.batch, o.length, dtype=torch.long, device=device)
         network = torch.cuda.make_graphed_callables(model, (sample,))
+    entropy = torch.compile(cross_entropy) if o.compiled else cross_entropy
     window = torch.arange(o.length, device=device)
     while True:
         starts = torch.randint(0, len(text) - o.length - 1, (o.batch, 1), device=device)
         tokens, targets = text[starts + window], text[starts + window + 1]
-        scores = network(tokens)  # slow: fp32-matmul
-        loss = cross_entropy(scores.flatten(0, 1), targets.flatten())
+        with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
+            scores = network(tokens)  # slow: no-autocast, fp32-matmul
+            loss = entropy(scores.flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         if o.clip_by_hand:

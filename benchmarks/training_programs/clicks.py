@@ -23,8 +23,10 @@ class Options:
     resident: bool = False
     graphs: bool = False
     tf32: bool = False
+    bf16: bool = False
     count: int = 400_000
     pin: bool = False
+    compiled: bool = False
 
 
 SMALL = {"batch": 32, "tables": 3, "rows": 100, "width": 4}
@@ -103,7 +105,7 @@ def train(o):
     if o.resident:
         batch = [part.to(device) for part in next(iter(loader))]
         loader = [batch] * 1000
-    network = model
+    network = torch.compile(model) if o.compiled else model
     if o.graphs and device.type == "cuda":
         sample = (torch.zeros(o.batch, 13, device=device),)
         sample += (torch.zeros(o.batch, o.tables, dtype=torch.long, device=device),)
@@ -113,8 +115,9 @@ def train(o):
         for batch in loader:  # slow: no-workers, few-workers, slow-collate
             batch = [part.to(device, non_blocking=o.pin) for part in batch]  # slow: pageable-copies
             dense, sparse, clicked = batch
-            scores = network(dense, sparse)  # slow: fp32-matmul
-            loss = binary_cross_entropy_with_logits(scores, clicked)
+            with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
+                scores = network(dense, sparse)  # slow: no-autocast, fp32-matmul
+                loss = binary_cross_entropy_with_logits(scores, clicked)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()  # slow: piecewise-optimizer

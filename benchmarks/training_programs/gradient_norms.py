@@ -23,6 +23,10 @@ class Options:
 SMALL = {"batch": 2, "size": 64}
 
 
+def normalized(images):
+    return images.float().div_(255).sub_(0.45).div_(0.225)
+
+
 def train(o):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images = torch.randint(0, 256, (o.batch * 8, 3, o.size, o.size), device=device).byte()
@@ -32,9 +36,10 @@ def train(o):
     how = {"fused": True} if o.fused else {"foreach": o.foreach}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, **how)
     network = torch.compile(model) if o.compiled else model
+    prepared = torch.compile(normalized) if o.compiled else normalized
     while True:
         chosen = torch.randint(0, len(images), (o.batch,), device=device)
-        batch = images[chosen].float().div_(255).sub_(0.45).div_(0.225)
+        batch = prepared(images[chosen])
         batch = batch.contiguous(memory_format=form)
         with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
             scores = network(batch)  # slow: contiguous-layout, no-autocast

@@ -63,6 +63,7 @@ def train(o):
     how = {"fused": True} if o.fused else {"foreach": o.foreach}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **how)
     network = torch.compile(model) if o.compiled else model
+    entropy = torch.compile(cross_entropy) if o.compiled else cross_entropy
     while True:
         words = torch.randint(1, o.vocabulary, (o.batch, o.length), device=device)
         hidden = torch.rand(words.shape, device=device) < 0.15
@@ -71,7 +72,7 @@ def train(o):
             targets = words.masked_fill(~hidden, -100)
             if o.double_loss:
                 scores = scores.double()  # slow: double-precision-loss
-            loss = cross_entropy(scores.flatten(0, 1), targets.flatten())
+            loss = entropy(scores.flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()  # slow: piecewise-optimizer

@@ -20,6 +20,7 @@ class Options:
     resident: bool = False
     log_each_step: bool = True
     tf32: bool = False
+    bf16: bool = False
     fused: bool = False
 
 
@@ -74,10 +75,11 @@ def train(o):
         if o.resident:
             kept = x
         third = x[count:].view(-1, o.fanout, o.features)
-        middle = relu(first(x[o.batch : count], third))  # slow: fp32-matmul
-        top = relu(first(x[: o.batch], x[o.batch : count].view(o.batch, o.fanout, -1)))
-        scores = second(top, middle.view(o.batch, o.fanout, -1))
-        loss = cross_entropy(scores, labels[nodes[: o.batch]])
+        with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
+            middle = relu(first(x[o.batch : count], third))  # slow: no-autocast, fp32-matmul
+            top = relu(first(x[: o.batch], x[o.batch : count].view(o.batch, o.fanout, -1)))
+            scores = second(top, middle.view(o.batch, o.fanout, -1))
+            loss = cross_entropy(scores, labels[nodes[: o.batch]])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -101,17 +101,18 @@ def settings(o):
 def train(o):
     settings(o)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    images = torch.randn(256, 3, o.size, o.size, device=device)
+    images = torch.randn(256, o.size, o.size, 3, device=device)
     labels = torch.randint(0, 1000, (256,), device=device)
-    model = ViT(o).to(device)
+    model = ViT(o).to(device).to(memory_format=torch.channels_last)
     how = {"fused": True} if o.fused else {"foreach": o.foreach}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **how)
     network = torch.compile(model) if o.compiled else model
+    entropy = torch.compile(cross_entropy) if o.compiled else cross_entropy
     while True:
         chosen = torch.randint(0, len(images), (o.batch,), device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
-            scores = network(images[chosen])  # slow: no-autocast, fp32-matmul
-            loss = cross_entropy(scores, labels[chosen])
+            scores = network(images[chosen].permute(0, 3, 1, 2))  # slow: no-autocast, fp32-matmul
+            loss = entropy(scores, labels[chosen])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()  # slow: piecewise-optimizer

@@ -101,10 +101,15 @@ class Photos(Dataset):
 
 
 def growing(samples):
-    images = samples[0][0][None]
-    for image, _ in samples[1:]:
-        images = torch.cat((images, image[None]))  # slow: slow-collate
+    images = torch.empty(0, *samples[0][0].shape, dtype=samples[0][0].dtype)
+    for start in range(0, len(samples), 8):
+        more = torch.stack([image for image, _ in samples[start : start + 8]])
+        images = torch.cat((images, more))  # slow: slow-collate
     return images, torch.tensor([label for _, label in samples])
+
+
+def normalized(images):
+    return images.float().div_(255).sub_(0.45).div_(0.225)
 
 
 def train(o):
@@ -114,6 +119,7 @@ def train(o):
         model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=o.fused or None)
     network = torch.compile(model) if o.compiled else model
+    prepared = torch.compile(normalized) if o.compiled else normalized
     loader = DataLoader(
         Photos(o),
         batch_size=o.batch,
@@ -132,7 +138,7 @@ def train(o):
         images = images.to(device, non_blocking=at_once)  # slow: pageable-copies, no-prefetch
         labels = labels.to(device, non_blocking=at_once)
         if o.as_bytes:
-            images = images.float().div_(255).sub_(0.45).div_(0.225)
+            images = prepared(images)
         if o.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad()

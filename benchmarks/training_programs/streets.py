@@ -118,6 +118,7 @@ def train(o):
     model = UNet(o.width).to(device).to(memory_format=form)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=o.fused or None)
     network = torch.compile(model) if o.compiled else model
+    entropy = torch.compile(cross_entropy) if o.compiled else cross_entropy
     workers = 0 if o.resident else o.workers
     loader = DataLoader(Streets(o), o.batch, num_workers=workers, pin_memory=o.pin)
     if o.resident:
@@ -132,7 +133,7 @@ def train(o):
         labels = labels.to(device, non_blocking=at_once)
         with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
             scores = network(pictures)  # slow: contiguous-layout, no-autocast
-            loss = cross_entropy(scores, labels)
+            loss = entropy(scores, labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -89,6 +89,7 @@ def train(o):
     how = {"fused": True} if o.fused else {"foreach": o.foreach}
     optimizer = torch.optim.Adam(parameters, lr=1e-4, **how)
     network = torch.compile(model) if o.compiled else model
+    entropy = torch.compile(cross_entropy) if o.compiled else cross_entropy
     shape = (o.batch, o.length)
     while True:
         source = torch.randint(0, o.vocabulary, shape, device=device)
@@ -99,7 +100,7 @@ def train(o):
                 loss = smoothed_loss(scores.flatten(0, 1), target.flatten())
             else:
                 flat = scores.flatten(0, 1)
-                loss = cross_entropy(flat, target.flatten(), label_smoothing=SMOOTHING)
+                loss = entropy(flat, target.flatten(), label_smoothing=SMOOTHING)
         optimizer.zero_grad()
         loss.backward()
         if o.clip_by_hand:

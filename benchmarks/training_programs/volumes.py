@@ -22,6 +22,7 @@ class Options:
     channels_last: bool = False
     fused: bool = False
     compiled: bool = False
+    batch_norm: bool = False
 
 
 SMALL = {"batch": 2, "size": 16, "width": 4}
@@ -50,24 +51,24 @@ class Crops(Dataset):
         return torch.from_numpy(volume.copy()), torch.from_numpy(labels.astype(np.int64))
 
 
-def block(inputs, outputs):
+def block(inputs, outputs, batch_norm):
     return nn.Sequential(
         nn.Conv3d(inputs, outputs, 3, padding=1),
-        nn.InstanceNorm3d(outputs, affine=True),
+        nn.BatchNorm3d(outputs) if batch_norm else nn.InstanceNorm3d(outputs, affine=True),
         nn.LeakyReLU(inplace=True),
     )
 
 
 class UNet(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, norm):
         super().__init__()
-        self.first = block(2, width)
-        self.second = block(width, 2 * width)
-        self.third = block(2 * width, 4 * width)
+        self.first = block(2, width, norm)
+        self.second = block(width, 2 * width, norm)
+        self.third = block(2 * width, 4 * width, norm)
         self.up = nn.ConvTranspose3d(4 * width, 2 * width, 2, stride=2)
-        self.fourth = block(4 * width, 2 * width)
+        self.fourth = block(4 * width, 2 * width, norm)
         self.up_again = nn.ConvTranspose3d(2 * width, width, 2, stride=2)
-        self.fifth = block(2 * width, width)
+        self.fifth = block(2 * width, width, norm)
         self.head = nn.Conv3d(width, CLASSES, 1)
         self.pool = nn.MaxPool3d(2)
 
@@ -88,7 +89,7 @@ def dice(prediction, labels):
 def train(o):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     form = torch.channels_last_3d if o.channels_last else torch.contiguous_format
-    model = UNet(o.width).to(device).to(memory_format=form)
+    model = UNet(o.width, o.batch_norm).to(device).to(memory_format=form)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=o.fused or None)
     network = torch.compile(model) if o.compiled else model
     workers = 0 if o.resident else o.workers
