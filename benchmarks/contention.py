@@ -15,11 +15,11 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from msgspec.structs import replace
 from numpy import ones
 
 ROOT = Path(__file__).resolve().parents[1]

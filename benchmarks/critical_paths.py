@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import traceprobe  # noqa: E402
-from traceprobe.model.events import UNKNOWN, StreamEvent  # noqa: E402
+from traceprobe.model.codes import UNKNOWN, StreamEvent  # noqa: E402
 from traceprobe.model.taxonomy import BUSY_LABELS  # noqa: E402
 from traceprobe.records.critical_path import CriticalPath  # noqa: E402
 from traceprobe.records.rank import Rank  # noqa: E402

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 import traceprobe
-from traceprobe.model.events import UNKNOWN
+from traceprobe.model.codes import UNKNOWN
 
 COUNTED = "cupti_profiler/benchmark_result_924719_1679055439_trace.json.gz"
 """A trace that was recorded with `profiler_metrics`."""

@@ -30,7 +30,8 @@ import polars as pl
 import traceprobe
 from benchmarks.hta_counters import COUNTED, counters
 from benchmarks.hta_difference import CHANGED, difference
-from traceprobe.model.events import UNKNOWN, Call, Kind, Trace
+from traceprobe.model.codes import UNKNOWN, Call, Kind
+from traceprobe.model.events import Trace
 from traceprobe.timeline.counters import copy_bandwidth, launch_queue_by_stream
 from traceprobe.timeline.intervals import Intervals, intersect, union
 from traceprobe.timeline.launches import launch_times

@@ -34,7 +34,8 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 import traceprobe  # noqa: E402
-from traceprobe.model.events import UNKNOWN, Kind, rows_of  # noqa: E402
+from traceprobe.model.codes import UNKNOWN, Kind  # noqa: E402
+from traceprobe.model.events import rows_of  # noqa: E402
 from traceprobe.timeline.operators import launching_operators  # noqa: E402
 
 RESULTS = ROOT / "docs" / "validation" / "operator-tables.json"

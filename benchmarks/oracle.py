@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
         from benchmarks.oracle_page import collect
 
         before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        results = {**before, **collect(given.folder)}
+        found = collect(given.folder)
+        results = {**before, **found, "rows": {**before.get("rows", {}), **found["rows"]}}
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
     if given.command == "page":
         from benchmarks.oracle_page import page

@@ -14,7 +14,8 @@ import polars as pl
 
 import traceprobe
 from benchmarks.dependencies_known.program import DEVICE, Program, Rank, decoded
-from traceprobe.model.events import Kind, Trace
+from traceprobe.model.codes import Kind
+from traceprobe.model.events import Trace
 from traceprobe.timeline import phases
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
 from traceprobe.timeline.process_timeline import process_timeline

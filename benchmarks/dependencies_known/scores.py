@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 import traceprobe
 from benchmarks.dependencies_known import recordings
 from benchmarks.dependencies_known.graph import Graph, Operation, build
 from benchmarks.dependencies_known.program import DEVICE, Intervention, Program
 from benchmarks.dependencies_known.recordings import Run
-from traceprobe.model.events import UNKNOWN, Trace
+from traceprobe.model.codes import UNKNOWN
+from traceprobe.model.events import Trace
 from traceprobe.pipeline.build_rank import origin
 from traceprobe.replay.predict import Playable, prepare
 from traceprobe.replay.simulate import simulate_all

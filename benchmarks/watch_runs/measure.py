@@ -29,23 +29,29 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(exist_ok=True)
+    for quiet in (True, False):  # what is held up is no quiet neighbour
+        measure(args, quiet)
+
+
+def measure(args: argparse.Namespace, quiet: bool) -> None:
+    """All quiet runs, or all others, beside each other."""
     beside = []
-    for run in range(2 * args.cpu_runs):
-        quiet = run >= args.cpu_runs
-        name = f"cpu-{'quiet' if quiet else 'held-up'}-{args.seed + run}"
+    for run in range(args.cpu_runs):
+        seed = args.seed + run + quiet * args.cpu_runs
+        name = f"cpu-{'quiet' if quiet else 'held-up'}-{seed}"
         cores = f"{CORES * run}-{CORES * run + CORES - 1}"
-        beside.append(start(args, name, args.seed + run, args.cpu_seconds, quiet, cores))
-    cores = f"{CORES * 2 * args.cpu_runs}-{(os.cpu_count() or 1) - 1}"
-    if args.gpu:
-        for kind in args.gpu:
-            name = f"gpu-{kind}-{args.seed}"
-            if kind == "cost":
-                out = str(args.out / f"{name}.json")
-                command = [sys.executable, str(HERE / "cost.py"), "--device", "cuda", "--out", out]
-                subprocess.run(["taskset", "-c", cores, *command], check=False)
-            else:
-                quiet = kind == "quiet"
-                start(args, name, args.seed, args.gpu_seconds, quiet, cores, "cuda").wait()
+        beside.append(start(args, name, seed, args.cpu_seconds, quiet, cores))
+    cores = f"{CORES * args.cpu_runs}-{(os.cpu_count() or 1) - 1}"
+    for kind in args.gpu:
+        name = f"gpu-{kind}-{args.seed}"
+        if (kind == "quiet") != quiet:
+            continue
+        if kind == "cost":
+            out = str(args.out / f"{name}.json")
+            command = [sys.executable, str(HERE / "cost.py"), "--device", "cuda", "--out", out]
+            subprocess.run(["taskset", "-c", cores, *command], check=False)
+        else:
+            start(args, name, args.seed, args.gpu_seconds, quiet, cores, "cuda").wait()
     for process in beside:
         process.wait()
 

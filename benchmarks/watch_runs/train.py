@@ -123,7 +123,9 @@ def main() -> None:
                 state = torch.zeros(dice.randrange(10, 40) << 20, device=args.device)
                 torch.save(state, args.truth.with_suffix(".pt"))
             elif kind == "loader-worker":
-                slow_s.value, until_step = 0.15, number + 20
+                # Long enough that the batches which lie ready do not hide it.
+                slow_s.value = max(0.15, 4 * (now - started) / max(number, 1))
+                until_step = number + 20
                 truth[-1]["last"] = until_step + 6
             else:
                 seconds = dice.uniform(3, 6)
@@ -139,8 +141,8 @@ def main() -> None:
         number += 1
         if number % 50 == 0:
             loss.item()
-    if slow_until:
-        truth.pop()
+    if slow_until or until_step:
+        truth.pop()  # it did not come to its end
     if beside:
         beside.stdin.close()
         beside.wait()
