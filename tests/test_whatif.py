@@ -97,6 +97,18 @@ def test_a_late_loader_sets_the_pace():
     assert simulate([schedule(*rows, period=None)]) == 30
 
 
+def test_iterations_that_a_queue_fed_without_a_wait_need_their_batches_too():
+    rows = (
+        task(duration=10),
+        task("backward", duration=20),
+        task(duration=10, data_wait=3, iteration=1),
+        task("backward", duration=20, iteration=1),
+    )
+    assert simulate([schedule(*rows, period=100)]) == 100
+    never = tuple(replace(row, data_wait=0.0) for row in rows)
+    assert simulate([schedule(*never, period=100)]) == 100
+
+
 def test_joined_operations_end_after_the_last_launch():
     joined = task(host=100, first_host=10, duration=50, tail=5)
     assert simulate([schedule(joined)]) == 100

@@ -256,11 +256,16 @@ def _previous(key: Int64s, instants: Int64s) -> Int64s:
 
 
 def _fetching(tasks: Tasks) -> Bools:
-    """The first task of each iteration that waits for data."""
+    """The task of each iteration that needs a batch: the first that waited for one, else the first.
+
+    Every iteration takes a batch, also one that a queue of ready ones fed without any wait.
+    """
+    iterations, first = np.unique(tasks.iteration, return_index=True)
     waiting = np.flatnonzero(tasks.data_wait)
-    _, first = np.unique(tasks.iteration[waiting], return_index=True)
+    late, place = np.unique(tasks.iteration[waiting], return_index=True)
+    first[np.searchsorted(iterations, late)] = waiting[place]
     found = np.zeros(len(tasks), bool)
-    found[waiting[first]] = True
+    found[first] = True
     return found
 
 
