@@ -17,7 +17,7 @@ from traceprobe.model.codes import Kind, Operation
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.collectives import CollectiveGroup, with_matches
-from traceprobe.timeline.long_iterations import long_iterations
+from traceprobe.timeline.long_iterations import LoaderPace, long_iterations
 
 MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -197,6 +197,14 @@ def test_an_outlier_that_changes_nothing_stays():
     assert report.verdict.bound == "io"
     assert report.ranks[0].summary.iterations_used == 15
     assert "left out" not in report.verdict.headline
+
+
+def test_a_single_wait_is_a_burst_where_the_loader_is_known_to_be_slower():
+    lengths, waits = [10, 10, 10, 105, 10, 10], [0, 0, 0, 95, 0, 0]
+    slower, faster = LoaderPace(batch=120, step=20), LoaderPace(batch=120, step=5)
+    started = LoaderPace(batch=90, step=20)
+    found = [long_iterations(account(lengths, waits), p) for p in (slower, faster, started)]
+    assert [each is None for each in found] == [True, False, False]
 
 
 def account(lengths, waits=None, work=None):

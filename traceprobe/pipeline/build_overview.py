@@ -112,6 +112,7 @@ def _brief(rank: Rank) -> Rank:
         kernel_counters=UNSET,
         top_kernels=[],
         operators=UNSET,
+        sequences=UNSET,
         collectives=[],
         collectives_left_out=rank.summary.collectives_left_out + len(rank.summary.collectives),
     )

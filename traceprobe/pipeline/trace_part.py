@@ -31,6 +31,7 @@ from traceprobe.pipeline.build_rank import build_replay, origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
 from traceprobe.pipeline.reduced_types import with_reduced_types
+from traceprobe.records.loader import read as read_loader
 from traceprobe.records.nccl import NcclRecords
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
@@ -40,7 +41,7 @@ from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.attribution import Attribution, attribution, find_owners
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
-from traceprobe.timeline.long_iterations import LongIterations, long_iterations, without
+from traceprobe.timeline.long_iterations import LoaderPace, LongIterations, long_iterations, without
 from traceprobe.timeline.operator_time import OperatorTime, operator_time
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
@@ -241,6 +242,14 @@ def _sidecar(trace: Trace) -> Sidecar | None:
     return None if recorded is None else msgspec.convert(recorded, Sidecar)
 
 
+def _loader_pace(trace: Trace) -> LoaderPace | None:
+    sidecar = _sidecar(trace)
+    loader = None if sidecar is None else read_loader(sidecar.loader)
+    if loader is None or loader.load_ms is None:
+        return None
+    return LoaderPace(loader.batch_ms * 1e6, loader.load_ms * 1e6)
+
+
 def _noted_owners(trace: Trace) -> KernelOwners | None:
     sidecar = _sidecar(trace)
     if sidecar is None or sidecar.kernel_owners is UNSET:
@@ -301,7 +310,7 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
         return DevicePart(record, rank_collectives(chosen), groups, shown)
 
     found = find_owners(account, trace.names, _noted_owners(trace))
-    long = long_iterations(account)
+    long = long_iterations(account, _loader_pace(trace))
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     played = UNSET if device.kind == "cpu" else build_replay(account, trace)
     whole = part(account, long, played)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -45,21 +46,36 @@ class LongIterations(msgspec.Struct, frozen=True):
     once: bool
 
 
-def long_iterations(account: DeviceTimeline) -> LongIterations | None:
+class LoaderPace(NamedTuple):
+    """How fast a loader with workers was timed to be, ns.
+
+    Args:
+        batch: that one worker takes for a batch. step: that all together take for those of a step.
+    """
+
+    batch: float
+    step: float
+
+
+def long_iterations(
+    account: DeviceTimeline, loader: LoaderPace | None = None
+) -> LongIterations | None:
     """The long iterations of a device; None where there are none, or so many that they are usual.
 
     Waiting for data does not make an iteration long: loaders deliver in bursts, and that is their
-    pace. Only a single wait that is many times as long as an iteration happened once.
+    pace. Only a single wait that is many times as long as an iteration happened once; and not where
+    the loader is slower than the loop, and a worker needs as long for a batch.
     """
     used = np.flatnonzero(account.used)
     if len(used) < MOST_LONG + 1:
         return None
     length = np.diff(account.edges)[used]
-    working = length - account.exclusive["idle_data_wait"][used]
+    waited = account.exclusive["idle_data_wait"][used]
+    working = length - waited
     long = working > LONG_ITERATION * np.median(working)
     if not long.any():
         long = length > LONE_WAIT * np.median(length)
-        if long.sum() != 1:
+        if long.sum() != 1 or _is_burst(length, waited, loader):
             return None
     if not 0 < long.sum() * MOST_LONG <= len(used):
         return None
@@ -88,6 +104,13 @@ def long_iterations(account: DeviceTimeline) -> LongIterations | None:
         extra_ns=extra_ns,
         once=len(windows) == 1 or (len(windows) == 2 and bool(numbers[1] - numbers[0] == 1)),
     )
+
+
+def _is_burst(length: Int64s, wait: Int64s, loader: LoaderPace | None) -> bool:
+    """Whether a lone wait is one for workers that begin together and are slower than the loop."""
+    if loader is None or loader.step <= float(np.median(length)):
+        return False
+    return int(wait.max()) <= loader.batch
 
 
 def _period(long: Int64s, used: Int64s) -> int | None:
