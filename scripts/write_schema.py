@@ -76,6 +76,7 @@ OPTIONAL = {
     ("HostActivity", "compiled_regions"),
     ("KernelShare", "beside_communication_ns"),
     ("Summary", "attention"),
+    ("Summary", "double_precision"),
     ("Summary", "launches"),
     ("Summary", "operators"),
     ("Summary", "sequences"),

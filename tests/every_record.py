@@ -22,6 +22,7 @@ from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import GPU_METRICS, LOSSES, PARTITION, SHARES
+from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.gpu_metrics import (
     GpuMetrics,
     IterationUtilisations,
@@ -200,11 +201,17 @@ def make_counted() -> dict[str, Any]:
     softmax = {"matmul_half": 200_000, "memory": 0, "other": 300_000, "softmax": 100_000}
     return {
         "attention": UnfusedAttention(count=4, class_ns=softmax, fused_ns=210_000),
+        "double_precision": make_double(),
         "launches": make_launches(),
         "sequences": [make_sequence()],
         "gpu_metrics": make_gpu_metrics(),
         "kernel_counters": make_kernel_counters(),
     }
+
+
+def make_double() -> DoublePrecision:
+    """Kernels that compute with 64 bits."""
+    return DoublePrecision(class_ns={"fused": 9_000}, kernels=["triton_red_fused_0"], typed=True)
 
 
 def make_kernel_counters() -> KernelCounters:

@@ -225,6 +225,27 @@ def test_what_a_break_leaves_uncompiled_counts_where_most_is_compiled(tmp_path, 
     assert ("1.00 ms per step in element-wise" in found.evidence[1]) is most
 
 
+WRAPPED = ("nn.Module: OptimizedModule_0", "nn.Module: GPT_0"), ("nn.Module: GPT", "nn.Module: GPT")
+
+
+@pytest.mark.parametrize("modules", [*WRAPPED, ("nn.Module: Trainer_0", "nn.Module: GPT_0")])
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_a_break_leaves_uncompiled_of_a_compiled_module_counts_however_much_it_is(
+    tmp_path, modules, inside
+):
+    def pieces(script, at, k):
+        eager = at + 3_600_000
+        kernel(script, eager, eager + MS, "at::native::vectorized_elementwise_kernel<4, Mul>")
+        broken(script, at, k)
+        for n, name in enumerate(modules):
+            begin = at + n * 1_000 if inside else at + 5 * MS
+            script.operator(name, begin, at + 99 * MS // 10 - n * 1_000)
+
+    found = finding(report_of(loop(pieces), tmp_path), "graph-breaks")
+    counted = inside and modules in WRAPPED
+    assert ("1.00 ms per step in element-wise" in found.evidence[1]) is counted
+
+
 def test_lines_of_calls_that_take_no_time_are_not_divided():
     assert line_sites([{"train.py(3): step": 0}], 1.0) == []
 

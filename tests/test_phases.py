@@ -269,6 +269,14 @@ def test_forward_operators_that_autograd_runs_again_are_recompute():
     assert phases_of(script) == ["forward", "backward", "backward", "recompute", "backward"]
 
 
+def test_attention_of_the_forward_pass_that_autograd_launches_is_recompute_without_operators():
+    fused = "pytorch_flash::flash_fwd_kernel<traits>", "pytorch_flash::flash_bwd_kernel<traits>"
+    script = launch(one_step(), 15, name=fused[0])
+    launch(script, 30, name=fused[0], thread=AUTOGRAD)
+    launch(script, 40, name=fused[1], thread=AUTOGRAD)
+    assert phases_of(script) == ["forward", "recompute", "backward"]
+
+
 LIGHTNING = "Optimizer.step#SGD.step"
 
 

@@ -124,6 +124,7 @@ _TRACEPROBE = (
     Word("long-iterations", SOMETIMES),
     Word("tf32-off", PRECISION),
     Word("lower-precision", PRECISION),
+    Word("double-precision", ("double-precision-loss",)),
     Word("unaligned-matmul", ("unaligned-shapes",)),
     Word("memory-format", ("contiguous-layout",)),
     Word("attention-unfused", ("unfused-attention",)),

@@ -15,6 +15,7 @@ from traceprobe.formatting import frame_place, is_function, percent, significant
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.sidecar import Block
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
+from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms
@@ -260,6 +261,21 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def fused_attention_ms(self) -> float:
         """What that attention takes once it is fused, with products at the same rate."""
         return sum(a.fused_ns / steps for a, steps in self.attention) / len(self.ranks) / 1e6
+
+    @property
+    def double_precision(self) -> list[tuple[DoublePrecision, int]]:
+        """Kernels that compute with 64 bits, with the steps that they are of, of ranks with any."""
+        known = [(rank.summary.double_precision, rank.summary.steps) for rank in self.ranks]
+        return [(found, steps) for found, steps in known if isinstance(found, DoublePrecision)]
+
+    def double_sites(self) -> list[Site]:
+        """Where most of these kernels are launched; where copies make numbers so long, first."""
+        names = {name for found, _ in self.double_precision for name in found.kernels}
+        work = self._owners.filter(pl.col("class").is_in(KERNEL_PHASES))
+        chosen = work.filter(pl.col("kernel").is_in(names))
+        copies = find_sites(chosen, pl.col("kernel").str.contains("copy", literal=True))
+        lines = {site.line for site in copies}
+        return sorted(find_sites(chosen), key=lambda site: site.line not in lines)
 
     def named_ms(self, pattern: str) -> float:
         """Time in kernels of forward and backward pass whose names a regular expression finds."""

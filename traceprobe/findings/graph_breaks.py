@@ -23,8 +23,9 @@ from traceprobe.verdict.thresholds import FIXED
     "how Dynamo goes on after a graph break; several beside each other are functions that are "
     "compiled whole. The saving is the time of element-wise kernels, reductions and copies of "
     "forward and backward pass that no compiled graph launches, where graphs launch most of the "
-    "kernels, and the idle time in broken functions between their graphs. `unfused-kernels` does "
-    "not count it again.",
+    "kernels, else such a part of it as calls of `OptimizedModule` launch of what no graph does of "
+    "the forward pass, and the idle time in broken functions between their graphs. "
+    "`unfused-kernels` does not count it again.",
     verify="`torch._dynamo.explain(model)(*inputs)` counts no breaks, or "
     "`torch.compile(…, fullgraph=True)` does not raise; "
     "`host.compiled_regions.breaks_per_step` is 0.",

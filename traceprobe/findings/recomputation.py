@@ -10,16 +10,19 @@ from traceprobe.replay.scenario import Changes
 @rule(
     "recomputation",
     title="Activations are computed twice",
-    definition="Exclusive time of forward operations that run again on the autograd thread. The "
-    "saving is all of it and the idle time of `host-overhead`, since their launches go away too, "
-    "but of that no more than the host spends between those launches.",
+    definition="Exclusive time of forward operations that run again on the autograd thread. Where "
+    "no operator tells, as in compiled graphs, fused attention does: of a backward pass that "
+    "launches its forward kernel, the products that the forward pass launches too, and all between "
+    "them. The saving is all of it and the idle time of `host-overhead`, since their launches go "
+    "away too, but of that no more than the host spends between those launches.",
     verify="`partition_ns.recompute` falls, peak memory rises.",
 )
 def recomputation(evidence: Evidence) -> Answer:
     """Forward operations that run again in the backward pass, to save memory."""
     if not evidence.observed("recompute") and "operators" not in evidence.profiled:
         return inconclusive(
-            "without operators the trace does not tell forward work in the backward pass apart"
+            "without operators and fused attention the trace does not tell forward work in the "
+            "backward pass apart"
         )
     if not evidence.observed("recompute"):
         return not_applicable("no forward work in the backward pass")

@@ -122,18 +122,23 @@ def _regions(
 def _eager(account: DeviceTimeline, inside: pl.DataFrame, names: Sequence[str]) -> int:
     """Time of the kernels that a compiler would have fused and that no graph launches.
 
-    0 where graphs launch less than half of the time of the kernels: what is not compiled is then no
-    matter of the breaks.
+    Where graphs launch less than half of the time of the kernels, what is not compiled may be no
+    matter of the breaks. Of it counts as large a part as modules that are to be compiled launch of
+    what is not compiled of the forward pass.
     """
     kernels = inside.filter(
         (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PASSES)
     ).with_columns(ns=pl.col("t1") - pl.col("t0"))
     compiled = pl.Series(compiled_code.launched_by_graphs(kernels, account.process, names))
     eager = kernels.filter(~compiled)
-    if 2 * int(eager["ns"].sum()) > int(kernels["ns"].sum()):
-        return 0
     unfused = [i for i in eager["name"].unique() if kernel_class(names[i]) in _UNFUSED]
-    return int(eager.filter(pl.col("name").is_in(unfused))["ns"].sum())
+    spent = int(eager.filter(pl.col("name").is_in(unfused))["ns"].sum())
+    if 2 * int(eager["ns"].sum()) <= int(kernels["ns"].sum()):
+        return spent
+    forward = eager.filter(pl.col("phase") == int(Phase.FORWARD))
+    to_be = pl.Series(compiled_code.launched_by_modules(forward, account.process, names))
+    whole = int(forward["ns"].sum())
+    return spent * int(forward.filter(to_be)["ns"].sum()) // whole if whole else 0
 
 
 def _in_windows(rows: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:

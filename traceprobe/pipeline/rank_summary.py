@@ -17,6 +17,7 @@ from traceprobe.pipeline import communication
 from traceprobe.pipeline.build_gpu_metrics import gpu_metrics
 from traceprobe.pipeline.build_launches import launches
 from traceprobe.pipeline.host_activity import host_activity
+from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.summary import (
     Communication,
     HostToDevice,
@@ -30,6 +31,7 @@ from traceprobe.timeline import collectives, kernel_time, partition
 from traceprobe.timeline.attention import unfused_attention
 from traceprobe.timeline.beside_communication import beside_ns
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.double_precision import double_kernels
 from traceprobe.timeline.intervals import Intervals
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 
@@ -39,6 +41,8 @@ MAX_NAME = 160
 MAX_KERNEL = 600
 """Characters of a name, and of that of a kernel, which can have kilobytes of template arguments."""
 MAX_COLLECTIVES = 20
+MAX_DOUBLE = 20
+"""Names of kernels in double precision."""
 _SUMMARISED = (
     *("name", "kind", "phase", "t0", "t1", "launch_t0", "launch_t1", "thread"),
     *("stream", "bytes", "pageable", "linked", "graph", "correlation"),
@@ -89,6 +93,7 @@ def rank_summary(
         if on_cpu
         else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
         attention=UNSET if on_cpu else _attention(inside, trace.names),
+        double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
         top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
         launches=UNSET if on_cpu else launches(account, chosen, inside),
@@ -178,6 +183,16 @@ def _attention(inside: pl.DataFrame, names: Sequence[str]) -> UnfusedAttention |
     if not found.count:
         return UNSET
     return UnfusedAttention(count=found.count, class_ns=found.ns, fused_ns=found.fused_ns)
+
+
+def _double_precision(
+    account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
+) -> DoublePrecision | UnsetType:
+    found = double_kernels(inside, account.process.operators, trace.names, trace.operands)
+    if not found.ns:
+        return UNSET
+    names = [fit_table(trace.names[number], MAX_KERNEL) for number in found.names[:MAX_DOUBLE]]
+    return DoublePrecision(class_ns=found.ns, kernels=names, typed=found.typed)
 
 
 def _coverage(account: DeviceTimeline) -> float | None:

@@ -60,7 +60,7 @@ class CompiledRegions(msgspec.Struct, frozen=True, kw_only=True):
     """Of the time in broken ones and in none of their graphs."""
     eager_ns: int
     """Element-wise kernels, reductions and copies of forward and backward pass that no compiled
-    graph launches; 0 where no graph is broken, and where graphs launch less than half of the time
-    of these passes' kernels."""
+    graph launches; 0 where no graph is broken. Where graphs launch less than half of the time of
+    these passes' kernels, only what compiled modules launch of it."""
     lines: dict[Name, int]
     """Where the inner ones are called, and how often, most first."""

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
+from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.gpu_metrics import GpuMetrics
 from traceprobe.records.host_stalls import Compilations, CompiledRegions, DeviceAllocations
 from traceprobe.records.kernel_counters import KernelCounters
@@ -242,6 +243,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Durations of the kernels of forward and backward pass by what they are; None on a CPU."""
     attention: UnfusedAttention | msgspec.UnsetType = msgspec.UNSET
     """Not there where there is none that is not fused, and in older reports."""
+    double_precision: DoublePrecision | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no kernel is known to compute with 64 bits, and in older reports."""
     top_kernels: list[KernelShare]
     collectives: list[CollectiveGroup] = []
     collectives_left_out: int = 0
@@ -293,6 +296,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from each.problems()
         if self.attention is not msgspec.UNSET:
             yield from self.attention.problems()
+        if self.double_precision is not msgspec.UNSET:
+            yield from self.double_precision.problems()
         if self.launches is not msgspec.UNSET:
             yield from self.launches.problems(window)
         if self.gpu_metrics is not msgspec.UNSET:

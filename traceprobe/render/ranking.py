@@ -29,6 +29,7 @@ SUBJECTS = {
     "communication-skew": "communication",
     "data-wait": "io",
     "ddp-buckets": "communication",
+    "double-precision": "compute",
     "graph-breaks": "compute",
     "h2d-exposed": "io",
     "h2d-pageable": "io",

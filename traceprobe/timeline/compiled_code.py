@@ -10,6 +10,11 @@ A region inside another is a graph break: where Dynamo cannot go on, the code th
 far calls the rest of the function, which it compiles as a function of its own (`torch_dynamo_resume
 _in_…`), or a function that it could not take into the graph. A graph without a break calls nothing
 that Dynamo would look at. Regions beside each other are several functions, each compiled whole.
+
+`torch.compile(model)` makes a module around the model, `OptimizedModule`. A break inside a loop
+leaves all of its function uncompiled, which then has no region: what a call of that module runs
+outside of graphs was to be compiled all the same. Our own recordings name it as the model that it
+holds, so that a module seems to run right inside itself.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from traceprobe.timeline.process_timeline import COMPILES, ProcessTimeline
 
 _VERSION = re.compile(r"compile_id=(?:!\d+/)?(\d{1,9})/(\d{1,9})", re.ASCII)
 _REGION = "Torch-Compiled Region"
+_MODULE = "OptimizedModule"
 _GRAPH = re.compile(r"CompiledFunction(?:Backward)?$|## Call CompiledFxGraph ")
 
 
@@ -85,6 +91,27 @@ def launched_by_graphs(ops: pl.DataFrame, process: ProcessTimeline, names: Seque
     """Which operations of the device compiled graphs have launched."""
     launched: Bools = launching_rows(ops, _graphs(process, names)) != UNKNOWN
     return launched
+
+
+def launched_by_modules(ops: pl.DataFrame, process: ProcessTimeline, names: Sequence[str]) -> Bools:
+    """Which operations of the device were launched in calls of modules that are to be compiled."""
+    launched: Bools = launching_rows(ops, _compiled_modules(process, names)) != UNKNOWN
+    return launched
+
+
+def _compiled_modules(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """Calls of modules that `torch.compile` made: `thread`, `t0`, `t1`."""
+    modules = process.modules.select("thread", "t0", "t1", "name")
+    modules = modules.sort("thread", "t0", -pl.col("t1"), maintain_order=True)
+    thread, t0, t1, name = (modules[column].to_numpy() for column in modules.columns)
+    wraps = np.zeros(len(modules), dtype=np.bool_)
+    for each in np.unique(thread).tolist():
+        rows = np.flatnonzero(thread == each)
+        above = parents(t0[rows], t1[rows])
+        rows, above = rows[above != UNKNOWN], rows[above[above != UNKNOWN]]
+        wraps[above[name[rows] == name[above]]] = True
+    called = modules.filter(pl.Series(wraps, dtype=pl.Boolean))
+    return pl.concat([called, rows_named(modules, names, lambda text: _MODULE in text)])
 
 
 def program_lines(

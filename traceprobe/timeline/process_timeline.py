@@ -10,12 +10,14 @@ import polars as pl
 
 from traceprobe.model.codes import UNKNOWN, Call, Int64s, Role
 from traceprobe.model.events import Trace, rows_named, rows_of
+from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import idle, iterations, phases
 from traceprobe.timeline.intervals import merge, union
 from traceprobe.timeline.iteration_groups import find_iterations
 from traceprobe.timeline.name_patterns import NamePattern
 from traceprobe.timeline.phases import PhaseRanges
 from traceprobe.timeline.quiet import quiet_stretches
+from traceprobe.timeline.recomputed import computed_again
 from traceprobe.timeline.step_markers import StepMarker
 
 COMPILES = "(dynamo_timed)"
@@ -74,6 +76,7 @@ def process_timeline(
     phase = phases.assign_phases(
         ops, trace.names, marks, starts, step_thread, loaders, thread_names
     )
+    phase[computed_again(ops, trace.names, phase, step_thread)] = int(Phase.RECOMPUTE)
     launched = ops["thread"].to_numpy() != UNKNOWN
     iteration = iterations.iteration_of_launches(marker, ops["launch_t0"].to_numpy(), launched)
     threads = set(ops["thread"].unique().to_list()) - {UNKNOWN}

@@ -600,6 +600,12 @@ class Constants(msgspec.Struct, frozen=True):
         "time of fused attention over that of its products as they are, at least",
         "derived: half is hidden by a causal mask, and half the time is the scores' at most",
     ] = 1 / 4
+    double_least: Annotated[
+        float,
+        "share of kernel time",
+        "32 bits save of what computes with 64",
+        "derived: half the bytes, and no GPU computes with 64 bits at more than half the rate",
+    ] = 0.5
     attention_margin: Annotated[
         float,
         "share of the gain",

@@ -1,0 +1,98 @@
+"""Kernels of forward and backward pass that compute with numbers of 64 bits.
+
+An operator says so where its sizes were recorded: one of its tensors has such elements, more than
+one of them. PyTorch notes that of compiled kernels too (Triton's, from 2.6). Else names do:
+PyTorch's kernels begin the arguments of their templates with the type that they compute in, or end
+a lambda with it, libraries write `dgemm` or `d884`. Types further on, and in lists and options, are
+of numbers that a kernel was launched with, as the learning rate of an optimizer in any precision.
+Compiled kernels have no types in their names, so without operators nothing is known of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import prod
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceprobe.model.codes import UNKNOWN, Bools, Kind
+from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.operands import Operands
+from traceprobe.model.taxonomy import Phase
+from traceprobe.timeline.operators import launching_rows
+
+_TYPES = ("double", "c10::complex<double>")
+_NAMED = re.compile(
+    # Numbers before the type are `2` in Kineto's names and `(int)2` in those of Nsight Systems.
+    r"(?<!optional)(?<!ArrayRef)(?<!vector)(?<!complex)"
+    r"<(?:(?:\(int\))?\d+, )*(?:c10::complex<)?double[,>]|lambda\(double[,)]"
+    r"|(?<![a-z])dgem[mv]|d884gemm|f64f64",
+)
+_PHASES = [int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE)]
+
+
+class DoubleKernels(msgspec.Struct, frozen=True):
+    """Kernels that compute in double precision, of some operations.
+
+    Args:
+        ns: durations by class of kernel.
+        names: of kernels that always do, as indices into the names; those of most time first.
+        typed: operators tell, so that these are all.
+    """
+
+    ns: dict[str, int]
+    names: list[int]
+    typed: bool = False
+
+
+def double_kernels(
+    ops: pl.DataFrame, operators: pl.DataFrame, names: Sequence[str], operands: Sequence[Operands]
+) -> DoubleKernels:
+    """What computes in double precision among operations of one device.
+
+    Args:
+        ops: with columns kind, phase, thread, launch_t0, name, t0, t1.
+        operators: of the same process, `HOST_OPERATORS`.
+        names, operands: of the trace.
+    """
+    rows = ops.select("kind", "phase", "thread", "launch_t0", "name", "t0", "t1").filter(
+        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PHASES)
+    )
+    distinct, of_row = np.unique(rows["name"].to_numpy(), return_inverse=True)
+    named = [_NAMED.search(names[number]) is not None for number in distinct.tolist()]
+    double = np.array(named, dtype=np.bool_)[of_row] | _called(rows, operators, operands)
+    if not double.any():
+        return DoubleKernels({}, [])
+    typed = bool((operators["operands"] != UNKNOWN).any())
+    length = (rows["t1"] - rows["t0"]).to_numpy()
+    spent = np.bincount(of_row[double], length[double], len(distinct)).astype(np.int64)
+    ns: dict[str, int] = {}
+    for number, each in zip(distinct.tolist(), spent.tolist(), strict=True):
+        kind = kernel_class(names[number])
+        ns[kind] = ns.get(kind, 0) + each
+    always = np.bincount(of_row[double], minlength=len(distinct)) == np.bincount(of_row)
+    order = np.argsort(-spent, kind="stable")
+    chosen = distinct[order[(always & (spent > 0))[order]]]
+    by_class = {kind: ns[kind] for kind in sorted(ns) if ns[kind]}
+    return DoubleKernels(by_class, chosen.tolist(), typed)
+
+
+def _called(rows: pl.DataFrame, operators: pl.DataFrame, operands: Sequence[Operands]) -> Bools:
+    """Which kernels were launched by operators with tensors of 64 bits."""
+    found = [number for number, each in enumerate(operands) if _has_double(each)]
+    if not found:
+        return np.zeros(len(rows), dtype=np.bool_)
+    at = launching_rows(rows, operators)
+    double = np.isin(operators["operands"].to_numpy(), found)
+    called: Bools = (at != UNKNOWN) & double[np.maximum(at, 0)]
+    return called
+
+
+def _has_double(operands: Operands) -> bool:
+    return any(
+        operand.type in _TYPES and any(prod(sizes) > 1 for sizes in operand.dims)
+        for operand in operands
+    )
