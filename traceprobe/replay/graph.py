@@ -256,11 +256,16 @@ def _previous(key: Int64s, instants: Int64s) -> Int64s:
 
 
 def _fetching(tasks: Tasks) -> Bools:
-    """The first task of each iteration that waits for data."""
-    waiting = np.flatnonzero(tasks.data_wait)
-    _, first = np.unique(tasks.iteration[waiting], return_index=True)
+    """The first task of each iteration that waits for data; of one that does not, its first task.
+
+    An iteration whose batch was there has taken one, too: what the loader made before the capture
+    began hides its pace from some of the iterations, and it makes a batch for each.
+    """
+    # Sorted by iteration, those that wait first; in each in launch order.
+    order = np.lexsort((tasks.data_wait == 0, tasks.iteration))
+    _, first = np.unique(tasks.iteration[order], return_index=True)
     found = np.zeros(len(tasks), bool)
-    found[waiting[first]] = True
+    found[order[first]] = True
     return found
 
 
