@@ -174,6 +174,15 @@ def test_attention_with_products_takes_all_between_them_and_leaves_the_rest():
     assert "20.0 ms more belong to attention: `attention-unfused` counts them" in rest.evidence
 
 
+@pytest.mark.parametrize(("unaligned", "less"), [(0, 18), (3, 18 + 8 / 2 * 3 / 4)])
+def test_fused_attention_reads_no_scores_of_an_odd_length(unaligned, less):
+    """Of products that read them, aligned ones take a quarter."""
+    products = {"matmul_half": 6 - unaligned, "matmul_unaligned": unaligned}
+    rank = with_attention(run(softmax=4, other=50, **products), 8, softmax=4, other=16, **products)
+    _, changes = attention_unfused.examine(evidence(rank))
+    assert changes.speedup["forward"] == pytest.approx(90 / (90 - less), abs=1e-3)
+
+
 def test_attention_that_is_not_worth_fusing_is_counted_as_element_wise():
     rank = with_attention(run(other=50, softmax=2), 2, softmax=2, other=2, matmul_half=2)
     assert applied(attention_unfused, rank).status == "pass"

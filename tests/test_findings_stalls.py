@@ -290,3 +290,21 @@ def test_ranks_that_record_more_steps_compile_no_longer_in_each():
     assert found.evidence[0] == (
         "4.00 ms per step (4.0 %) of compilation on the host, in 11 of 12 iterations"
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "factor"), [(allocator_stalls, 80 / (80 - 8)), (recompilation, 100 / (100 - 8))]
+)
+def test_the_driver_is_no_faster_without_a_profiler(rule, factor):
+    """Stalls of 8 ms in a step of 100 ms, which takes 80 ms without the profiler."""
+    steps = 8
+    stall = {"iterations": steps, "host_ns": 8 * MS * steps, "cost_ns": 8 * MS * steps, "lines": {}}
+    given = {"allocations_per_step": 0.0, "frees_per_step": 1.0, "for_room": 0.0}
+    host = (
+        records.host(device_allocations=DeviceAllocations(**stall, **given))
+        if rule is allocator_stalls
+        else records.host(compilations=Compilations(**stall, frames=[]))
+    )
+    rank = records.rank(IDLE, steps=steps, host=host)
+    _, changes = rule.examine(evidence(rank, unprofiled_ms=80.0))
+    assert changes.speedup["host"] == pytest.approx(factor, abs=1e-3)

@@ -12,6 +12,8 @@ from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from traceprobe.compare.run import observe
 from traceprobe.errors import ImpossibleChange
+from traceprobe.records.recording import RecordedBlock, Recording
+from traceprobe.records.report import ObserverEffect
 from traceprobe.replay.buckets import rebucketed
 from traceprobe.replay.calibrate import HostBelief, calibrate
 from traceprobe.replay.predict import predict, prepare
@@ -97,16 +99,11 @@ def test_a_late_loader_sets_the_pace():
     assert simulate([schedule(*rows, period=None)]) == 30
 
 
-def test_iterations_that_a_queue_fed_without_a_wait_need_their_batches_too():
-    rows = (
-        task(duration=10),
-        task("backward", duration=20),
-        task(duration=10, data_wait=3, iteration=1),
-        task("backward", duration=20, iteration=1),
-    )
+def test_a_late_loader_makes_a_batch_for_steps_that_find_theirs_ready_too():
+    hidden = (task(duration=10), task("backward", duration=20))
+    waits = replace(task(duration=10, data_wait=3), iteration=1)
+    rows = (*hidden, waits, replace(task("backward", duration=20), iteration=1))
     assert simulate([schedule(*rows, period=100)]) == 100
-    never = tuple(replace(row, data_wait=0.0) for row in rows)
-    assert simulate([schedule(*never, period=100)]) == 100
 
 
 def test_joined_operations_end_after_the_last_launch():
@@ -346,6 +343,48 @@ def test_only_a_loader_of_its_own_keeps_its_pace_beside_a_profiler(
     assert run.late_loader == own_pace
     unread = predict(run, Changes(removed=frozenset({"sync"}))).predicted
     assert (unread < 0.99 * run.now) != own_pace  # somebody else keeps the step as long
+
+
+@pytest.mark.parametrize(("unprofiled", "own_pace"), [(1.0, True), (0.8, False)])
+def test_steps_that_are_longer_but_for_their_waits_wait_for_no_pace(tmp_path, unprofiled, own_pace):
+    """A loader that keeps up with steps without a profiler is ahead of those that it slows."""
+    loop = Loop(**{**LOOP, **LOOPS["waits-for-data"], "data_wait_ns": 200_000})
+    trace = traceprobe.load(kineto.write(loop.scenario(), tmp_path / "trace.json"))
+    step_ms = traceprobe.analyze(trace).ranks[0].summary.step_ms.mean
+    known = traceprobe.Options(unprofiled_step_ms=step_ms * unprofiled)
+    assert prepare(traceprobe.analyze(trace, known)).late_loader == own_pace
+
+
+def with_blocks(report, *steps_ms):
+    """A report whose recording timed blocks without the profiler."""
+    now = sum(steps_ms) / len(steps_ms)
+    step_ms = report.ranks[0].summary.step_ms.mean
+    effect = ObserverEffect(
+        profiled_step_ms=step_ms, unprofiled_step_ms=now, ratio=round(step_ms / now, 4)
+    )
+    blocks = [
+        RecordedBlock(profiled=False, steps=20, step_ms=ms, kept=True, sm_mhz=None)
+        for ms in steps_ms
+    ]
+    recording = Recording(warmup_steps=8, steady=True, period=1, reason=None, blocks=blocks)
+    return replace(
+        report, quality=replace(report.quality, observer_effect=effect, recording=recording)
+    )
+
+
+def test_the_step_as_it_is_may_differ_as_its_blocks_do(waiting):
+    step_ms = waiting.ranks[0].summary.step_ms.mean
+    widths = []
+    for apart in (0.0, 0.1):
+        report = with_blocks(waiting, step_ms * (1 - apart / 2), step_ms * (1 + apart / 2))
+        now, gone = (
+            predict(prepare(report), changes)
+            for changes in (Changes(), Changes(removed=frozenset({"data-wait"})))
+        )
+        widths.append((now.high - now.low, gone.high - gone.low))
+    # Half of what two differ by is the error of their mean, of which five or six hold nine of ten.
+    assert widths[1][0] - widths[0][0] == pytest.approx(5.6 * 0.1 * step_ms, rel=0.1)
+    assert widths[1][1] == pytest.approx(widths[0][1])
 
 
 def test_without_changes_there_is_a_menu(waiting):

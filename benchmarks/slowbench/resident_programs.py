@@ -30,7 +30,7 @@ RESIDENT = (
     Program(
         "diffusion",
         {
-            "batch": Range(32, 48, 16),
+            "batch": Range(48, 64, 16),
             "size": 64,
             "width": 96,
             "noise_on_host": False,
@@ -59,7 +59,7 @@ RESIDENT = (
         {
             "nodes": 100_000,
             "features": 256,
-            "batch": Range(8192, 12288, 4096),
+            "batch": Range(24576, 32768, 8192),
             "fanout": 12,
             "width": 1024,
             "features_on_gpu": True,
@@ -68,8 +68,17 @@ RESIDENT = (
             "tf32": True,
             "bf16": True,
             "fused": True,
+            "compiled": True,
         },
-        {"nodes": 2000, "features": 32, "batch": 64, "fanout": 6, "width": 64, "bf16": False},
+        {
+            "nodes": 2000,
+            "features": 32,
+            "batch": 64,
+            "fanout": 6,
+            "width": 64,
+            "bf16": False,
+            "compiled": False,
+        },
         ("scores = second(top", "second(relu(first(x, x[:, None])))"),
         (
             option("no-autocast", bf16=False),

@@ -94,7 +94,7 @@ TEXT = (
     Program(
         "cells",
         {
-            "batch": Range(1536, 2048, 512),
+            "batch": Range(2560, 3072, 512),
             "length": 12,
             "width": 1024,
             "vocabulary": 2048,

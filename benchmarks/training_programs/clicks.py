@@ -17,6 +17,7 @@ class Options:
     width: int = 32
     workers: int = 0
     by_batch: bool = False
+    drawn: bool = False
     auc_each_step: bool = True
     foreach: bool = False
     fused: bool = False
@@ -51,6 +52,21 @@ class Batches(Rows):
 
     def __getitems__(self, rows):
         return [(self.dense[rows], self.sparse[rows], self.clicked[rows])]
+
+
+class Draws:
+    """Rows of batches, drawn batch by batch: an epoch that is shuffled at once makes all wait."""
+
+    def __init__(self, o):
+        self.o = o
+
+    def __len__(self):
+        return 10_000 * self.o.count // self.o.batch
+
+    def __iter__(self):
+        generator = np.random.default_rng(0)
+        for _ in range(len(self)):
+            yield generator.integers(0, self.o.count, self.o.batch)
 
 
 def first(batches):
@@ -92,11 +108,10 @@ def train(o):
     model = Model(o).to(device)
     how = {"fused": True} if o.fused else {"foreach": o.foreach}
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **how)
+    order = {"batch_size": o.batch, "shuffle": True, "drop_last": True}
     loader = DataLoader(
         Batches(o) if o.by_batch else Rows(o),
-        o.batch,
-        shuffle=True,
-        drop_last=True,
+        **({"batch_sampler": Draws(o)} if o.drawn else order),
         num_workers=0 if o.resident else o.workers,
         collate_fn=first if o.by_batch else None,
         persistent_workers=o.workers > 0 and not o.resident,

@@ -22,6 +22,7 @@ class Options:
     tf32: bool = False
     bf16: bool = False
     fused: bool = False
+    compiled: bool = False
 
 
 SMALL = {"nodes": 500, "features": 8, "batch": 8, "fanout": 3, "width": 8}
@@ -59,6 +60,9 @@ def train(o):
     first, second = Sage(o.features, o.width).to(device), Sage(o.width, 40).to(device)
     parameters = [*first.parameters(), *second.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=o.fused or None)
+    if o.compiled:
+        # Of each layer and of its two sizes: one code for both would not know either.
+        first, second = (torch.compile(layer, dynamic=False) for layer in (first, second))
     count = o.batch * (1 + o.fanout)
     kept = None
     while True:

@@ -95,8 +95,18 @@ def _known(evidence: Evidence) -> _Part:
         "softmax, element-wise kernels and copies; fused attention with products as fast takes "
         f"{significant(fused)} ms, or half of it with a causal mask",
         gain + fused * (1 - FIXED.attention_least),
-        gain,
+        gain + _misread(evidence) * fused * (1 - FIXED.aligned_usual),
     )
+
+
+def _misread(evidence: Evidence) -> float:
+    """Part of attention's products whose operands are not aligned.
+
+    Rows of scores are as long as the sequence is, which may be odd. Fused attention reads none of
+    them, only rows of queries, keys and values, which are as long as a head is wide.
+    """
+    products = evidence.attention_ms(*PRODUCTS)
+    return evidence.attention_ms("matmul_unaligned") / products if products else 0.0
 
 
 def _guessed(evidence: Evidence, softmax: float) -> _Part:

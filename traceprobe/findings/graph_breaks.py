@@ -82,5 +82,5 @@ def _regions(rank: Rank) -> CompiledRegions | None:
 
 def _unbroken(evidence: Evidence, eager: float, late: float) -> Changes | None:
     fused = evidence.faster(FIXED.fusion_usual * eager, FIXED.fusion_margin)
-    sooner = without_stall(evidence, late)
+    sooner = without_stall(late, evidence.step_ms())
     return fused if sooner is None else sooner if fused is None else together(fused, sooner)

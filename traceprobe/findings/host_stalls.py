@@ -72,15 +72,16 @@ def fewer_launches(evidence: Evidence) -> Changes:
     return Changes(speedup={"host": factor}, margin=FIXED.usual_margin)
 
 
-def without_stall(evidence: Evidence, ms: float) -> Changes | None:
+def without_stall(ms: float, now: float) -> Changes | None:
     """The host faster by what it takes less without some stalls.
 
     At which launches they are is not known, so all come sooner by one factor.
 
     Args:
-        ms: what the host takes less, per step of the capture.
+        ms: what the host takes less per step.
+        now: the step that this is of, ms: that of the capture, where the profiler makes it longer
+            as it does the host's other work; that without, where it lasts as long there.
     """
-    now = evidence.step_ms()
     if ms <= 0 or not now:
         return None
     factor = round(min(now / max(now - ms, now / FIXED.most_faster), FIXED.most_faster), 3)

@@ -52,7 +52,7 @@ def recompilation(evidence: Evidence) -> Answer:
         evidence.saving(ms, *HOST_IDLE) if regular else None,
         _ADVICE,
         line_sites([each.lines for each in found], ms),
-        without_stall(evidence, ms),
+        without_stall(ms, evidence.step_ms()),
     )
 
 

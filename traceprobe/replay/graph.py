@@ -256,16 +256,16 @@ def _previous(key: Int64s, instants: Int64s) -> Int64s:
 
 
 def _fetching(tasks: Tasks) -> Bools:
-    """The task of each iteration that needs a batch: the first that waited for one, else the first.
+    """The first task of each iteration that waits for data; of one that does not, its first task.
 
-    Every iteration takes a batch, also one that a queue of ready ones fed without any wait.
+    An iteration whose batch was there has taken one, too: what the loader made before the capture
+    began hides its pace from some of the iterations, and it makes a batch for each.
     """
-    iterations, first = np.unique(tasks.iteration, return_index=True)
-    waiting = np.flatnonzero(tasks.data_wait)
-    late, place = np.unique(tasks.iteration[waiting], return_index=True)
-    first[np.searchsorted(iterations, late)] = waiting[place]
+    # Sorted by iteration, those that wait first; in each in launch order.
+    order = np.lexsort((tasks.data_wait == 0, tasks.iteration))
+    _, first = np.unique(tasks.iteration[order], return_index=True)
     found = np.zeros(len(tasks), bool)
-    found[first] = True
+    found[order[first]] = True
     return found
 
 

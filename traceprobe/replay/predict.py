@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import hypot, sqrt
-from statistics import fmean, stdev
+from math import hypot
 
 import msgspec
 import numpy as np
@@ -12,9 +11,8 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
-from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.records.loader import Loader
-from traceprobe.records.rank import Iteration, Rank, mean_step_ms
+from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Report
 from traceprobe.replay import buckets
 from traceprobe.replay import scenario as changes
@@ -26,6 +24,7 @@ from traceprobe.replay.calibrate import (
     calibrate,
 )
 from traceprobe.replay.contention import LIKELY, LITTLE, MUCH
+from traceprobe.replay.scatter import noise_ms
 from traceprobe.replay.scenario import Changes
 from traceprobe.replay.simulate import simulate_all
 from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
@@ -46,12 +45,6 @@ host is slower beside a profiler, and a loader of its own is not. As between two
 RULES_MARGIN = 0.03
 """Relative error of what the rules leave out. With it about nine of ten measurements of the
 validation (docs/validation/whatif.md) lie inside the interval."""
-CLASSES = {
-    "data-wait": "idle_data_wait",
-    "loader": "idle_data_wait",
-    **{name: name for name in OFF_DEVICE},
-}
-"""Classes of the partition that a change of a name takes out, or shortens."""
 
 
 class Playable(msgspec.Struct, frozen=True):
@@ -80,12 +73,14 @@ class Prediction(msgspec.Struct, frozen=True):
 
     Args:
         low, high: around `predicted`.
+        noise: what of them the scatter of the steps and what the calibration left make.
         sizes, sizes_before: buckets of a step, bytes; empty where they were not changed.
     """
 
     predicted: float
     low: float
     high: float
+    noise: float
     sizes: list[int]
     sizes_before: list[int]
     links: Links | None
@@ -156,11 +151,12 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
     for asked, (sizes, sizes_before, links) in zip(every, told, strict=True):
         mine = steps["skew" in asked.removed]
         predicted, *around = (run.now * next(mine) / run.base.step_ns for _ in doubts)
-        noise = hypot(_noise_ms(run.report, asked), predicted * (run.base.factor - 1))
-        if asked != Changes():
-            noise += RULES_MARGIN * predicted
+        scatter = hypot(noise_ms(run.report, asked, run.now), predicted * (run.base.factor - 1))
+        noise = scatter if asked == Changes() else scatter + RULES_MARGIN * predicted
         low, high = min(predicted, *around) - noise, max(predicted, *around) + noise
-        found.append(Prediction(predicted, max(low, 0.0), high, sizes, sizes_before, links))
+        found.append(
+            Prediction(predicted, max(low, 0.0), high, scatter, sizes, sizes_before, links)
+        )
     return found
 
 
@@ -199,9 +195,29 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     late = report.verdict.shares["io"] - copied
     if late < LATE_LOADER and waited / step < WAITING_HOST:
         return schedule
+    if _slowed_beyond(report, rank, late * now):
+        return schedule
     workers = told if timed is None else timed
     known = workers if isinstance(workers, int) and workers > 0 else 1
     return replace(schedule, period=now * 1e6, workers=known)
+
+
+def _slowed_beyond(report: Report, rank: Rank, late_ms: float) -> bool:
+    """Whether the profiled steps last longer than those without a profiler but for their waits.
+
+    A loader that makes a batch in a step as long as that is ahead of such steps. What they wait all
+    the same is scatter of its batches, or that the host takes them over. Waits that were timed
+    without the profiler are of another kind.
+
+    Args:
+        late_ms: what the verdict has of waiting, per step.
+    """
+    if report.quality.observer_effect is None or rank.summary.step_ms is None:
+        return False
+    waited = (rank.summary.partition_ns["idle_data_wait"] or 0) / max(rank.summary.steps, 1) / 1e6
+    left = rank.summary.step_ms.mean - waited
+    timed = late_ms > OWN_PACE * waited
+    return not timed and left > OWN_PACE * report.quality.observer_effect.unprofiled_step_ms
 
 
 def _made_by_the_host(report: Report, rank: Rank) -> bool:
@@ -254,31 +270,3 @@ def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:
 def _host_belief(report: Report) -> HostBelief:
     known = report.quality.observer_effect is not None
     return PROFILED_HOST[report.inputs[0].format] if known else AS_RECORDED
-
-
-def _noise_ms(report: Report, asked: Changes) -> float:
-    """Two standard errors of the mean traced step, ms, without what the changes take out of it.
-
-    In each step the rank with most time of its own sets the pace, as in the replay; with the work
-    shared out evenly it is the mean of the ranks. Only some ranks of many keep their iterations.
-    """
-    out = [CLASSES[name] for name in (*asked.removed, *asked.speedup) if name in CLASSES]
-    ranks = [
-        {i.index: ms for i in rank.iterations if (ms := _own_ms(i, out)) is not None}
-        for rank in report.ranks
-        if rank.iterations
-    ]
-    common = set[int].intersection(*map(set, ranks)) if ranks else set[int]()
-    pace = fmean if "skew" in asked.removed else max
-    steps = [pace([rank[index] for rank in ranks]) for index in common]
-    return 2 * stdev(steps) / sqrt(len(steps)) if len(steps) > 1 else 0.0
-
-
-def _own_ms(iteration: Iteration, out: Sequence[str]) -> float | None:
-    """A used iteration without waiting for other ranks and without some classes, ms."""
-    start, end, partition = iteration.start_ns, iteration.end_ns, iteration.partition_ns
-    if not iteration.used or start is None or end is None or partition is None:
-        return None
-    # Waiting for other ranks is a part of communication.
-    waited = 0 if "communication" in out else iteration.skew_exposed_ns or 0
-    return (end - start - waited - sum(partition[name] or 0 for name in out)) / 1e6
