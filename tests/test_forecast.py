@@ -95,9 +95,6 @@ def test_without_the_wait_a_step_is_what_is_left(reports):
     assert found.predicted.ms == pytest.approx(20, rel=0.05)
     assert found.predicted.ms <= found.saving_ms_per_step
     assert found.predicted.low_ms > 15
-    # What is measured later differs by what the rules leave out: 3 % of the step that is left.
-    beyond = found.predicted.high_ms - found.saving_ms_per_step
-    assert 0 < beyond < 0.05 * (reports["loader"].ranks[0].summary.step_ms.mean - 20)
     assert found.evidence[-1].endswith("no waiting for data")
 
 
@@ -198,11 +195,6 @@ def test_of_what_gains_nothing_alone_the_larger_bound_comes_first():
 def test_a_saving_in_words():
     assert saving(finding("data-wait", 11.0, 8.1)) == "8.10 ms a step (7.29 to 8.91; up to 11.0)"
     assert saving(finding("data-wait", 11.0, 11.0)) == "11.0 ms a step (9.90 to 11.0)"
-    beyond = replace(
-        finding("data-wait", 11.0),
-        predicted=PredictedSaving(ms=10.0, low_ms=9.0, high_ms=11.5),
-    )
-    assert saving(beyond) == "10.0 ms a step (9.00 to 11.5)"
     assert saving(finding("data-wait", 11.0)) == "up to 11.0 ms a step"
     assert saving(finding("data-wait", 11.0, 0.0)) == ("little alone (up to 11.0 ms)")
     assert saving(finding("data-wait")) == ""
@@ -256,11 +248,10 @@ def test_no_prediction_of_the_corpus_is_above_its_bound_or_class(corpus, corpus_
         if isinstance(found.predicted, msgspec.UnsetType):
             continue
         told = found.predicted
-        assert 0 <= told.low_ms <= told.ms <= told.high_ms
-        assert told.ms <= found.saving_ms_per_step + 1e-3
+        assert 0 <= told.low_ms <= told.ms <= told.high_ms <= found.saving_ms_per_step + 1e-3
         if effect is None and all(rank.long is msgspec.UNSET for rank in report.ranks):
             time = mean_class_ms(report.ranks, found.saving_of)
-            assert told.ms <= time * (1 + 1e-3) + 1e-3
+            assert told.high_ms <= time * (1 + 1e-3) + 1e-3
     if isinstance(report.joint, JointPrediction):
         assert report.joint.step_ms <= report.joint.now_ms
 

@@ -33,13 +33,9 @@ def gain(predicted: PredictedSaving | UnsetType, most_ms: float) -> str:
 
 
 def interval(predicted: PredictedSaving, most_ms: float) -> str:
-    """Where nine of ten measurements lie, and the most that is recorded: `6.9 to 9.0; up to 11`.
-
-    An interval that ends there, or beyond by what few steps tell of it, needs no other number.
-    """
+    """Where nine of ten measurements lie, and what none exceeds: `6.9 to 9.0; up to 11`."""
     low, high, most = (significant(ms) for ms in (predicted.low_ms, predicted.high_ms, most_ms))
-    ends = high == most or predicted.high_ms > most_ms
-    return f"{low} to {high}" if ends else f"{low} to {high}; up to {most}"
+    return f"{low} to {high}" if high == most else f"{low} to {high}; up to {most}"
 
 
 def together(report: Report, fixes: Sequence[Finding]) -> str:

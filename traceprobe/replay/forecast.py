@@ -1,9 +1,7 @@
 """What findings save, predicted: the iterations played again with what each asks for, and together.
 
 A prediction is no more than the upper bound of its finding, which knows what the replay does not:
-that nobody saves more of a class than there is. Its interval moves with it, and reaches above the
-bound only by what is uncertain of that: it is what a class took in few steps, and what is measured
-later is the difference of whole steps.
+that nobody saves more of a class than there is. Both ends of its interval are held to that, too.
 Of a finding that other ones name causes of (`CAUSES`), the prediction is of what mending it saves
 once these are mended.
 """
@@ -102,33 +100,24 @@ def _possible(run: Playable, changes: Changes) -> bool:
 
 
 class _Gain(msgspec.Struct, frozen=True):
-    """What a step gets shorter by, ms, and the ends of its interval.
-
-    Args:
-        error: what an upper bound of the gain is uncertain by.
-    """
+    """What a step gets shorter by, ms, and the ends of its interval."""
 
     ms: float
     low: float
     high: float
-    error: float
 
     def beyond(self, other: float) -> _Gain:
         """What of it is left where other changes gain so much of it."""
-        return _Gain(self.ms - other, self.low - other, self.high - other, self.error)
+        return _Gain(self.ms - other, self.low - other, self.high - other)
 
     def within(self, least: float, most: float) -> _Gain:
-        """No less and no more than this; the lower end moves with it and may be less.
+        """No less and no more than this; the lower end moves with it and may be less."""
 
-        The upper end may be more by the error of the bound.
-        """
-
-        def kept(ms: float, floor: float, ceiling: float = most) -> float:
-            return round(min(max(ms, floor), ceiling), 6)
+        def kept(ms: float, floor: float) -> float:
+            return round(min(max(ms, floor), most), 6)
 
         low = self.low - max(self.ms - most, 0.0)
-        high = kept(self.high, least, most + (self.error if most > 0 else 0.0))
-        return _Gain(kept(self.ms, least), kept(low, 0.0), high, self.error)
+        return _Gain(kept(self.ms, least), kept(low, 0.0), kept(self.high, least))
 
 
 def _gains(
@@ -181,8 +170,7 @@ def _gain(run: Playable, told: Prediction, unchanged: Prediction, margin: float)
 
     longer = apart(told.high - told.predicted, unchanged.high - unchanged.predicted)
     shorter = apart(told.predicted - told.low, unchanged.predicted - unchanged.low)
-    error = hypot(RULES_MARGIN * told.predicted, (1 - kept) * unchanged.noise)
-    return _Gain(gain, gain - longer, min(gain + shorter, run.now), error)
+    return _Gain(gain, gain - longer, min(gain + shorter, run.now))
 
 
 def _predicted(finding: Finding, gain: _Gain, asked: Mapping[str, Changes]) -> Finding:

@@ -73,14 +73,12 @@ class Prediction(msgspec.Struct, frozen=True):
 
     Args:
         low, high: around `predicted`.
-        noise: what of them the scatter of the steps and what the calibration left make.
         sizes, sizes_before: buckets of a step, bytes; empty where they were not changed.
     """
 
     predicted: float
     low: float
     high: float
-    noise: float
     sizes: list[int]
     sizes_before: list[int]
     links: Links | None
@@ -151,12 +149,11 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
     for asked, (sizes, sizes_before, links) in zip(every, told, strict=True):
         mine = steps["skew" in asked.removed]
         predicted, *around = (run.now * next(mine) / run.base.step_ns for _ in doubts)
-        scatter = hypot(noise_ms(run.report, asked, run.now), predicted * (run.base.factor - 1))
-        noise = scatter if asked == Changes() else scatter + RULES_MARGIN * predicted
+        noise = hypot(noise_ms(run.report, asked, run.now), predicted * (run.base.factor - 1))
+        if asked != Changes():
+            noise += RULES_MARGIN * predicted
         low, high = min(predicted, *around) - noise, max(predicted, *around) + noise
-        found.append(
-            Prediction(predicted, max(low, 0.0), high, scatter, sizes, sizes_before, links)
-        )
+        found.append(Prediction(predicted, max(low, 0.0), high, sizes, sizes_before, links))
     return found
 
 
