@@ -26,6 +26,9 @@ SCALAR_BYTES = 64
 """Copies to the host up to this size are a loss or a flag; larger ones are results."""
 RECURS = 3
 """Copies of one size that make it that of a batch."""
+TAIL = 0.1
+"""Part of what a forward pass launched so far that the end of its loss launches at most. Another
+pass over the network launches about as much again."""
 
 LONG_ITERATION = 1.5
 """Medians that an iteration lasts at least, its waiting for data left out, if it does more than the
