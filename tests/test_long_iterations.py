@@ -178,6 +178,25 @@ def test_one_epoch_that_begins_does_not_decide():
     assert "persistent_workers" in finding(report).advice
 
 
+@pytest.mark.parametrize(
+    ("noted", "bound"),
+    [
+        ({"unprofiled_data_wait_ms": 60.0, "calibration_steps": 40}, "io"),  # eight such waits
+        ({"unprofiled_data_wait_ms": 15.0, "calibration_steps": 40}, "compute"),  # two of them
+        ({"calibration_steps": 40}, "compute"),
+    ],
+)
+def test_a_wait_that_the_loop_has_again_and_again_is_no_outlier(noted, bound):
+    """A burst of a loader in a capture of a few steps, and many in the steps that were timed."""
+    trace = loop(nothing, waits=lambda k: 300 * MS if k == 8 else 20_000).trace()
+    noted["unprofiled_step_ms"] = noted.get("unprofiled_data_wait_ms", 0.0) + 2.0
+    report = traceprobe.analyze(replace(trace, metadata={**trace.metadata, "traceprobe": noted}))
+    assert report.verdict.bound == bound
+    assert (finding(report).status == "pass") is (bound == "io")
+    asked = next(f for f in report.findings if f.id == "data-wait")
+    assert (asked.status == "fail") is (bound == "io")
+
+
 def test_a_loader_that_delivers_in_bursts_has_no_outliers():
     report = report_of(loop(nothing, waits=lambda k: 1_400 * MS if k % 2 else 20_000))
     assert report.verdict.bound == "io"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
 from traceprobe.formatting import plain, significant
-from traceprobe.model.accounting import LONG_ITERATION
+from traceprobe.model.accounting import FEWEST_REGULAR, LONG_ITERATION
 from traceprobe.model.sidecar import STEP_MS, Block, Sidecar
 from traceprobe.model.step_names import OF_PROFILER, OURS
 from traceprobe.options import Options
@@ -96,6 +96,35 @@ def regular_ms(
             most = LONG_ITERATION * median(steps)
             known.append(fmean(step for step in steps if step <= most))
     return round(max(known, default=unprofiled_ms * without_long / with_long), 6)
+
+
+def wait_recurs(
+    parts: Sequence[TracePart], records: Sequence[Rank], regular: Sequence[Rank]
+) -> bool:
+    """Whether all that makes iterations long are waits for data that a loop has again and again.
+
+    A capture may hold one of them. It is the pace of the loader where the steps without a profiler
+    waited so much longer than regular iterations do that there were several such waits: two say
+    nothing of a third.
+
+    Args:
+        records: with their long iterations. regular: the same ranks without them.
+    """
+    longs = [(r, usual) for r, usual in zip(records, regular, strict=True) if r.long is not UNSET]
+    return bool(longs) and all(_waits_again(parts[r.input], r, usual) for r, usual in longs)
+
+
+def _waits_again(part: TracePart, record: Rank, usual: Rank) -> bool:
+    long, sidecar = record.long, part.sidecar
+    if long is UNSET or sidecar is None or not long.once:
+        return False
+    waited, steps = sidecar.unprofiled_data_wait_ms, sidecar.calibration_steps
+    alone = long.extra_partition_ns.get("idle_data_wait", 0)
+    if not isinstance(waited, float) or steps is UNSET or 2 * alone < long.extra_ns:
+        return False
+    usually = (usual.summary.partition_ns["idle_data_wait"] or 0) / usual.summary.steps
+    more = 1e6 * waited * steps - usually * steps / _steps(part)
+    return more * len(long.indices) >= FEWEST_REGULAR * alone
 
 
 def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:

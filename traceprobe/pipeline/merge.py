@@ -153,6 +153,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         marks, limits = profiled, options.thresholds
         return judge(ranks, together, quality, marks, step_ns, limits, wait_ns, doubt, load_ms)
 
+    if calibration.wait_recurs(kept, records, regular):
+        regular = records = [replace(record, long=UNSET) for record in records]
     every = records
     verdict = usual = judged(records, quality)
     long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
