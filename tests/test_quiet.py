@@ -268,6 +268,26 @@ def test_a_step_that_goes_on_with_the_end_of_its_loss_has_had_its_batch():
     assert report.verdict.bound == "overhead"
 
 
+@pytest.mark.parametrize(
+    ("kernel", "profiled", "asked"),
+    [
+        ("triton_poi_fused_mul_0", (), True),
+        ("scale_loss", (), False),
+        ("triton_poi_fused_mul_0", ("operators",), False),
+    ],
+)
+def test_a_pause_of_a_compiled_program_may_be_its_compiler(kernel, profiled, asked):
+    def body(program):
+        program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+        program.sleep(QUIET).kernel(kernel, 4_900)
+        program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+
+    report = traceprobe.analyze(loop(body).trace(profiled=profiled))
+    found = next(f for f in report.findings if f.id == "host-pauses")
+    assert found.status == "fail"
+    assert ("TORCH_LOGS=recompiles" in found.advice) is asked
+
+
 def test_many_kernels_after_a_pause_may_be_of_a_further_batch():
     report = analyze(loop(ends_its_loss(*(f"further_{k}" for k in range(4)))))
     assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
