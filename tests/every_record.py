@@ -146,6 +146,7 @@ def make_stalls() -> dict[str, Any]:
             allocations_per_step=2.0,
             frees_per_step=2.5,
             iterations=4,
+            frees_iterations=3,
             host_ns=3_000_000,
             cost_ns=2_000_000,
             for_room=0.5,

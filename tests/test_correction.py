@@ -109,6 +109,14 @@ def test_an_unprofiled_step_that_is_no_shorter_rules_the_host_out_if_it_was_slow
     assert not single(HOST, 100, profiled=LIGHT).overhead_ruled_out
 
 
+@pytest.mark.parametrize(("pause_ms", "ruled_out"), [(19, True), (20, False), (25, False)])
+def test_a_profiler_does_not_slow_a_host_that_pauses(pause_ms, ruled_out):
+    rank = records.rank(HOST)
+    paused = records.host(pause_ns=pause_ms * rank.summary.steps * 1_000_000)
+    rank = records.rank(HOST, host=paused)
+    assert correct([rank], None, 100e6, HEAVY).overhead_ruled_out is ruled_out
+
+
 @pytest.mark.parametrize(("others", "ruled_out"), [(10, True), (12, False)])
 def test_the_step_of_the_run_rules_the_host_out_not_that_of_one_rank(others, ruled_out):
     short = records.rank({"forward": 89})

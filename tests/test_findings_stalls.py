@@ -29,14 +29,14 @@ def kernel(script, t0, t1, name="ampere_fp16_s16816gemm_fp16_128x128"):
     script.op("kernel", t0, t1, (t0 - 20_000, t0 - 15_000), name=name)
 
 
-def loop(stall, steps=range(STEPS)):
+def loop(stall, steps=range(STEPS), count=STEPS):
     """Eight steps, in some of which the host does something else, between 2 and 6 ms.
 
     Args:
         stall: adds rows to a script, from the start of a step on.
     """
     script = Script()
-    for k in range(STEPS):
+    for k in range(count):
         at = (1 + k) * 10 * MS
         script.range(f"step {k}", at, at + 10 * MS)
         script.operator(LINE, at, at + 10 * MS)
@@ -110,6 +110,34 @@ def test_memory_of_the_driver_in_every_step_says_what_it_is_for(
     (rank,) = report.ranks
     both = found.saving_ms_per_step + finding(report, "host-overhead").saving_ms_per_step
     assert both == pytest.approx(rank.summary.launch_idle_ns / rank.summary.steps / MS)
+
+
+@pytest.mark.parametrize(
+    ("stall", "steps", "told"),
+    [
+        (makes_room, (0, 1), True),
+        (empties_cache, (0, 1), True),
+        (makes_room, (0,), False),  # as the first step does that tries convolutions out
+    ],
+)
+def test_of_two_iterations_both_give_memory_back(tmp_path, stall, steps, told):
+    report = report_of(loop(stall, steps, count=2), tmp_path)
+    assert report.ranks[0].summary.iterations_used == 2
+    cold = finding(report, "cold-start").status
+    if told:
+        assert finding(report, "allocator-stalls").status == "fail"
+        assert cold == "pass"
+    else:
+        assert finding(report, "allocator-stalls").status not in {"warn", "fail"}
+
+
+def test_an_allocation_follows_at_once_in_the_time_of_a_profiler_as_well(tmp_path):
+    def slowly(script, at, k):
+        script.call("cudaFree", at + 2 * MS, at + 4 * MS)
+        script.call("cudaMalloc", at + 4 * MS + 60_000, at + 59 * MS // 10)
+
+    found = finding(report_of(loop(slowly), tmp_path, nsight.write, "sqlite"), "allocator-stalls")
+    assert "the allocator makes room" in found.evidence[1]
 
 
 def test_the_line_that_frees_is_named(tmp_path):

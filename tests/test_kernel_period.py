@@ -272,6 +272,13 @@ def test_an_update_is_told_by_its_name(name, expected):
     assert module.is_update(np.zeros(2, np.int64), [name]).tolist() == [expected] * 2
 
 
+def test_optimizers_that_go_from_tensor_to_tensor_are_told_where_that_is_asked():
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel()>"
+    ids = np.zeros(1, np.int64)
+    assert not module.is_update(ids, [name]).any()
+    assert module.is_update(ids, [name], of_tensors=True).all()
+
+
 def test_copies_around_the_layers_are_no_update():
     """FSDP copies lists of tensors by the kernel that also updates them."""
     copies = "multi_tensor_apply_kernel<TensorListMetadata<2>, at::native::Copy<float, float>>"

@@ -339,6 +339,22 @@ def test_without_ranges_two_threads_and_a_named_update_tell_the_phases():
     assert found == step * 6
 
 
+def test_an_optimizer_that_goes_from_tensor_to_tensor_is_told_by_its_last_kernels():
+    """Gradients are clipped by a kernel that is named like an update, and is not all of it."""
+    program = Program()
+    for _ in range(6):
+        program.sleep(60_000).kernels([f"forward_{k}" for k in range(8)])
+        program.kernels([f"backward_{k}" for k in range(8)], backward=True)
+        program.kernel("multi_tensor_apply_kernel<BinaryOpScalarTensorFunctor<float>>")
+        for _ in range(4):
+            program.kernels(["mul", "lerp", "addcmul_cuda_kernel", "sqrt", "addcdiv_cuda_kernel"])
+        program.kernel("average")
+    ready = process_timeline(program.trace(), PID, None, phases.compile_phase_names({}))
+    found = [Phase(number).name.lower() for number in ready.ops["phase"].to_list()]
+    assert found[16:37] == ["optimizer"] * 21
+    assert found[37] != "optimizer"
+
+
 def test_where_one_thread_launches_everything_only_the_update_is_told():
     program = Program()
     for _ in range(6):

@@ -246,6 +246,75 @@ def test_a_pause_before_another_part_of_the_batch_stays_unexplained():
     assert report.ranks[0].summary.host.pause_ns == 0
 
 
+def ends_its_loss(*then):
+    """A step that pauses after its forward pass, and launches something else before the gradient.
+
+    Args:
+        then: what the step thread launches after the pause.
+    """
+
+    def body(program):
+        program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+        program.sleep(QUIET).kernels([*then, "fill_gradient"], ns=4_900)
+        program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+        program.kernels([UPDATE] * 2, ns=4_900)
+
+    return body
+
+
+def test_a_step_that_goes_on_with_the_end_of_its_loss_has_had_its_batch():
+    report = analyze(loop(ends_its_loss("scale_loss")))
+    assert idle(report)["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "overhead"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "profiled", "asked"),
+    [
+        ("triton_poi_fused_mul_0", (), True),
+        ("scale_loss", (), False),
+        ("triton_poi_fused_mul_0", ("operators",), False),
+    ],
+)
+def test_a_pause_of_a_compiled_program_may_be_its_compiler(kernel, profiled, asked):
+    def body(program):
+        program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+        program.sleep(QUIET).kernel(kernel, 4_900)
+        program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+
+    report = traceprobe.analyze(loop(body).trace(profiled=profiled))
+    found = next(f for f in report.findings if f.id == "host-pauses")
+    assert found.status == "fail"
+    assert ("TORCH_LOGS=recompiles" in found.advice) is asked
+
+
+def test_many_kernels_after_a_pause_may_be_of_a_further_batch():
+    report = analyze(loop(ends_its_loss(*(f"further_{k}" for k in range(4)))))
+    assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
+
+
+def test_what_is_copied_to_the_device_after_a_pause_may_have_been_waited_for():
+    def targets_come_late(program):
+        program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+        program.sleep(QUIET).kernels(["index"], ns=4_900).copy_in(128, 2_000)
+        program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+
+    report = analyze(loop(targets_come_late))
+    assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
+
+
+def test_the_last_of_many_parts_of_a_batch_is_no_end_of_a_loss():
+    def accumulates(program):
+        for k in range(12):
+            if k == 11:
+                program.sleep(QUIET)
+            program.kernels([f"forward_{k}" for k in range(6)], ns=4_900)
+            program.kernels([f"backward_{k}" for k in range(6)], ns=4_900, backward=True)
+
+    report = analyze(loop(accumulates))
+    assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
+
+
 def test_a_stage_of_a_compilation_that_is_a_range_is_no_pause():
     def compiles(program):
         program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)

@@ -70,6 +70,25 @@ def test_each_finding_names_its_own_line(tmp_path):
             assert not finding.sites
 
 
+def test_unaligned_products_name_the_line_that_multiplies(tmp_path):
+    script = Script()
+    for k in range(6):
+        at = k * 2_000 * US
+        script.range(f"step {k}", at, at + 2_000 * US)
+        for line, name, t0 in (
+            ("model.py(40): forward", "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f", 0),
+            ("model.py(93): forward", "cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_align1", 800),
+        ):
+            begin = at + t0 * US
+            script.operator(line, begin, begin + 100 * US)
+            script.operator("aten::mm", begin + 10 * US, begin + 90 * US)
+            launch = (begin + 20 * US, begin + 30 * US)
+            script.op("kernel", begin + 40 * US, begin + 790 * US, launch, name=name)
+    _, found = findings_of(script, tmp_path)
+    (site,) = found["unaligned-matmul"].sites
+    assert (site.line, site.call) == ("model.py(93): forward", "aten::mm")
+
+
 def test_long_iterations_name_what_they_have_more_of(tmp_path):
     _, found = findings_of(loop(12, checkpoint=5), tmp_path)
     (site, *_) = found["long-iterations"].sites

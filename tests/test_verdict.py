@@ -282,6 +282,30 @@ def test_one_or_two_iterations_are_judged_as_a_whole_capture_is(steps, said):
     assert f"there {said}" in missing[0]
 
 
+TIMED = ObserverEffect(profiled_step_ms=1_000.0, unprofiled_step_ms=900.0, ratio=1.1111)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"overhead": 400}, "overhead"),  # a third of 900 ms
+        ({"overhead": 300, "io": 270}, "io"),
+        ({"overhead": 250, "d2h": 400}, "inconclusive"),
+    ],
+)
+def test_steps_that_were_timed_make_up_for_one_or_two_iterations(parts, expected):
+    rank = records.rank(step(**parts), steps=2)
+    assert decide(rank).bound == "inconclusive"
+    timed = decide(rank, unprofiled_ms=900.0, observer_effect=TIMED)
+    assert timed.bound == expected
+
+
+def test_a_doubtful_time_does_not_make_up_for_more_iterations():
+    rank = records.rank(step(overhead=400), steps=2)
+    longer = ObserverEffect(profiled_step_ms=1_000.0, unprofiled_step_ms=2_000.0, ratio=0.5)
+    assert decide(rank, unprofiled_ms=2_000.0, observer_effect=longer).bound == "inconclusive"
+
+
 @pytest.mark.parametrize(("steps", "most"), [(1, 0.5), (2, 0.5), (3, 0.9)])
 def test_of_one_or_two_iterations_no_verdict_is_sure(steps, most):
     found = terms(records.rank(step(900), steps=steps))

@@ -22,7 +22,8 @@ _EMPTIED = "Take `torch.cuda.empty_cache()` out of the loop: what PyTorch keeps,
     title="Device memory is allocated and freed in every step",
     definition="Calls that take device memory from the driver or give it back (`cudaMalloc`, "
     "`cudaFree`, `cuMemMap`, `cuMemUnmap`), on the threads that launch, in more than half of the "
-    "used iterations and in at least three. `cudaFree` waits for the GPU. The saving is the idle "
+    "used iterations and in at least three, or with memory given back in each of two. `cudaFree` "
+    "waits for the GPU. The saving is the idle "
     "time in the calls and after them until the host is ahead again, no more than they last. "
     "Memory is given back to make room where an operator of ATen (`aten::…`) does it; in other "
     "ranges and without operators in the trace, where an allocation follows at once.",

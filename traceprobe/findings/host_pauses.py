@@ -12,6 +12,9 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
 
+_INDUCTOR = r"^triton_(poi|red|per|tem|for)_"
+"""How kernels are called that `torch.compile` writes."""
+
 
 @rule(
     "host-pauses",
@@ -38,9 +41,19 @@ def host_pauses(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms, "idle_host"),
         f"{where}: move what the host does there off the step, into another thread or process, do "
-        "it less often, or on the GPU.",
+        f"it less often, or on the GPU.{_compiles(evidence)}",
         sites,
         Changes(removed=frozenset({"pauses"})),
+    )
+
+
+def _compiles(evidence: Evidence) -> str:
+    """That it may be the compiler, where the program uses it and the trace has no rows of it."""
+    if "operators" in evidence.profiled or not evidence.named_ms(_INDUCTOR):
+        return ""
+    return (
+        " The program is compiled, and this trace does not record the compiler: "
+        "`TORCH_LOGS=recompiles` says whether it compiles again there."
     )
 
 

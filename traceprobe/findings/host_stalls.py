@@ -16,11 +16,17 @@ from traceprobe.verdict.thresholds import FIXED
 
 
 def allocations(rank: Rank) -> DeviceAllocations | None:
-    """What a rank takes from the driver and gives back in most of its iterations, if it does."""
+    """What a rank takes from the driver and gives back in most of its iterations, if it does.
+
+    Set-up may take memory in two steps, and give some back in one; of two iterations both do.
+    """
     found, steps = rank.summary.host.device_allocations, rank.summary.iterations_used
-    if found is UNSET or found.iterations < FIXED.stalls:
+    if found is UNSET:
         return None
-    return found if found.iterations / steps > FIXED.stalled else None
+    if 1 < steps < FIXED.stalls and found.frees_iterations == steps:
+        return found
+    most = found.iterations >= FIXED.stalls and found.iterations / steps > FIXED.stalled
+    return found if most else None
 
 
 def compilations(rank: Rank) -> Compilations | None:

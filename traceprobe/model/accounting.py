@@ -26,6 +26,9 @@ SCALAR_BYTES = 64
 """Copies to the host up to this size are a loss or a flag; larger ones are results."""
 RECURS = 3
 """Copies of one size that make it that of a batch."""
+TAIL = 0.1
+"""Part of what a forward pass launched so far that the end of its loss launches at most. Another
+pass over the network launches about as much again."""
 
 LONG_ITERATION = 1.5
 """Medians that an iteration lasts at least, its waiting for data left out, if it does more than the
@@ -44,9 +47,10 @@ SET_UP_NS = 200_000
 """What a call lasts at least to be one of set-up. Loading a kernel's code takes 0.3 ms and more."""
 SET_UP_MEDIANS = 10.0
 """Medians of the calls of its name that it lasts at least."""
-ROOM_NS = 30_000
+ROOM_NS = 100_000
 """Pause up to which an allocation follows at once on memory that was given back: in recordings of
-an allocator that makes room 4 to 8 µs, where Python comes between them half a millisecond."""
+an allocator that makes room 4 to 8 µs, and up to 60 µs where a profiler records its calls; where
+Python comes between them half a millisecond."""
 CLOCK_CHANGED = 1.10
 """Ratio of how long the same kernels take from which on the GPU's speed changed. Steady public
 captures stay below 1.02."""

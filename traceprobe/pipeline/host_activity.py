@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from traceprobe.model.codes import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
-from traceprobe.pipeline.host_stalls import host_stalls
+from traceprobe.pipeline.host_stalls import host_stalls, in_both, memory_calls
 from traceprobe.records.summary import HostActivity, SetUpCalls
 from traceprobe.timeline.cold_start import SetUp, find_set_up
 from traceprobe.timeline.compiled_code import compilations
@@ -83,7 +83,11 @@ def _of_gpu(
     process = account.process
     stages = compilations(process, names)
     compiling = union(stages["t0"].to_numpy(), stages["t1"].to_numpy())
-    found = find_set_up(process.calls, process.ops, compiling, account.gaps, account.edges, chosen)
+    memory = memory_calls(account, names)
+    paced = memory if in_both(memory, account, chosen) else memory.clear()
+    found = find_set_up(
+        process.calls, process.ops, compiling, account.gaps, account.edges, chosen, paced
+    )
     return {
         **_set_up(account, chosen, found, names),
         **_head(account),

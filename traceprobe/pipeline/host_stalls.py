@@ -26,6 +26,7 @@ from traceprobe.timeline.intervals import Intervals, per_window, union
 
 MAX_LINES = 3
 MAX_FRAMES = 5
+_PAIR = 2
 _UNFUSED = ("other", "softmax")
 _PASSES = (int(Phase.FORWARD), int(Phase.BACKWARD))
 
@@ -52,12 +53,29 @@ def host_stalls(
     return {name: record for name, record in fields.items() if record is not None}
 
 
+def memory_calls(account: DeviceTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """As `find_allocations`, of the threads that train."""
+    process = account.process
+    threads = {process.host.step_thread, *process.ops["thread"].unique().to_list()}
+    return find_allocations(process.calls, process.operators, threads, names)
+
+
+def in_both(found: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> bool:
+    """Whether there are two iterations, and memory is given back in both.
+
+    Of more of them the median tells what is usual.
+
+    Args:
+        found: as of `memory_calls`.
+    """
+    back = _in_windows(found.filter("gives"), account, chosen)
+    return len(chosen) == _PAIR == len(np.unique(_iterations(back, account)))
+
+
 def _allocations(
     account: DeviceTimeline, chosen: Int64s, set_up: pl.DataFrame, names: Sequence[str]
 ) -> DeviceAllocations | None:
-    process = account.process
-    threads = {process.host.step_thread, *process.ops["thread"].unique().to_list()}
-    found = find_allocations(process.calls, process.operators, threads, names)
+    found = memory_calls(account, names)
     found = found.filter(~pl.col("t0").is_in(set_up["t0"].implode()))
     mine = _in_windows(found, account, chosen)
     if mine.is_empty():
@@ -68,6 +86,7 @@ def _allocations(
         allocations_per_step=round((len(mine) - len(back)) / steps, 3),
         frees_per_step=round(len(back) / steps, 3),
         iterations=len(np.unique(_iterations(mine, account))),
+        frees_iterations=len(np.unique(_iterations(back, account))),
         host_ns=int((mine["t1"] - mine["t0"]).sum()),
         cost_ns=_cost(account, chosen, _stretches(found)),
         for_room=round(int(back["for_room"].sum()) / len(back), 3) if len(back) else None,

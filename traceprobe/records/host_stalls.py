@@ -18,6 +18,8 @@ class DeviceAllocations(msgspec.Struct, frozen=True, kw_only=True):
     frees_per_step: float
     iterations: int
     """Used iterations with any of these calls."""
+    frees_iterations: int = 0
+    """Used iterations in which memory is given back; 0 in reports of older versions."""
     host_ns: int
     """What the calls last."""
     cost_ns: int

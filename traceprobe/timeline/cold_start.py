@@ -47,6 +47,7 @@ def find_set_up(
     gaps: Gaps,
     edges: Int64s,
     chosen: Int64s,
+    paced: pl.DataFrame,
 ) -> SetUp:
     """The calls of set-up among those of a process.
 
@@ -57,11 +58,12 @@ def find_set_up(
         calls: HOST_CALLS of the process. ops: GPU_OPS of the process.
         compiling: when the process compiles. gaps: those of one device.
         edges: of the windows of that device. chosen: which of them are judged.
+        paced: calls with `t0` that set nothing up, as they are known to come in every step.
     """
     idle = Intervals(gaps.t0, gaps.t1)
     if keeps_compiling(compiling, edges, chosen):
         compiling = EMPTY
-    slow = _slow_calls(calls, ops)
+    slow = _slow_calls(calls, ops).filter(~pl.col("t0").is_in(paced["t0"].implode()))
     again = [
         int(name)
         for (name,), those in slow.filter(pl.col("call") != int(Call.LAUNCH)).group_by("name")

@@ -47,6 +47,8 @@ _UPDATE = (
     r"(?i)multi_?tensor_?apply|(?<![a-z])multi_tensor_|fused_?(adam|sgd|lamb|adagrad)"
     r"|(?<![a-z])(adamw?|adagrad|adafactor|rmsprop|sgd|lion|lamb)(?![a-z])|optimizer"
 )
+_TENSOR_UPDATE = "addcdiv_cuda"
+"""With it Adam and its kind end the update of each parameter; models do without."""
 _NO_UPDATE = r"(?i)::Copy<|optimizer_state|LpNorm"
 """PyTorch copies lists of tensors by multi_tensor_apply too, as FSDP does around each layer."""
 
@@ -92,14 +94,19 @@ class _Repetitions(NamedTuple):
     part: float
 
 
-def is_update(ids: Int64s, names: Sequence[str]) -> Bools:
+def is_update(ids: Int64s, names: Sequence[str], *, of_tensors: bool = False) -> Bools:
     """Which kernels are named like those that update parameters.
 
     PyTorch's foreach and fused optimizers, and those of apex, DeepSpeed and bitsandbytes.
+
+    Args:
+        of_tensors: with those of PyTorch's optimizers that go from tensor to tensor, as far as
+            nothing else uses them. An update has many of them, other kernels between.
     """
     distinct, place = np.unique(ids, return_inverse=True)
+    update = f"{_UPDATE}|{_TENSOR_UPDATE}" if of_tensors else _UPDATE
     found = [
-        bool(re.search(_UPDATE, names[i]) and not re.search(_NO_UPDATE, names[i])) for i in distinct
+        bool(re.search(update, names[i]) and not re.search(_NO_UPDATE, names[i])) for i in distinct
     ]
     return np.array(found, dtype=np.bool_)[place] if len(ids) else np.empty(0, dtype=np.bool_)
 
@@ -122,7 +129,8 @@ def _busy_threads(kernels: _Kernels) -> list[Bools]:
 
 def _updates(kernels: _Kernels, names: Sequence[str], threads: Sequence[Bools]) -> Int64s:
     """Positions of the last kernel of each update; those of the thread that has most of them."""
-    updates = is_update(kernels.name, names)
+    # Where one thread launches everything, nothing tells the last tensor of an update.
+    updates = is_update(kernels.name, names, of_tensors=len(threads) > 1)
     if not updates.any():
         return np.empty(0, dtype=np.int64)
     launched_by, counts = np.unique(kernels.thread[updates], return_counts=True)

@@ -149,8 +149,9 @@ def assign_phases(
     backward = autograd | (on_step & ((role == int(Role.BACKWARD)) | again))
     marks = _after_closures(marks, np.sort(time[kernel & backward]))
     if not marks.select("optimizer").any():
-        updates = kernel & on_step & is_update(ops["name"].to_numpy(), names)
-        found = _updates(time[updates], time[kernel & other], step_starts)
+        elsewhere = time[kernel & other]
+        named = is_update(ops["name"].to_numpy(), names, of_tensors=len(elsewhere) > 0)
+        found = _updates(time[kernel & on_step & named], elsewhere, step_starts)
         marks = _with_optimizer(marks, found, step_thread)
 
     state = look_up(

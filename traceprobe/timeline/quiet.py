@@ -15,7 +15,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from traceprobe.model.accounting import BATCH_BYTES, LONG_INTERVALS, LONG_NS, RECURS, SCALAR_BYTES
+from traceprobe.model.accounting import (
+    BATCH_BYTES,
+    LONG_INTERVALS,
+    LONG_NS,
+    RECURS,
+    SCALAR_BYTES,
+    TAIL,
+)
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Role
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.intervals import EMPTY, Intervals, complement, measure_until, merge, union
@@ -101,7 +108,9 @@ def _goes_on(launched: pl.DataFrame, before: Int64s, after: Int64s, step_thread:
 
     Only kernels of autograd are surely backward: what the step thread launches then may be the
     forward pass of a further part of the batch, whose data may have been waited for. The first
-    gradient, that of the loss itself, is filled in by the step thread.
+    gradient, that of the loss itself, is filled in by the step thread. What else it launches before
+    is the end of the loss, and no pass over further data, where it is a tenth at most of what was
+    launched since the step or its last backward pass, and nothing is copied to the device.
     """
     iteration, phase, role, thread = (
         launched[c].to_numpy() for c in ("iteration", "phase", "role", "thread")
@@ -110,8 +119,16 @@ def _goes_on(launched: pl.DataFrame, before: Int64s, after: Int64s, step_thread:
     by_autograd = (role == int(Role.BACKWARD)) | (
         (phase == int(Phase.BACKWARD)) & (thread != step_thread)
     )
-    following = np.minimum(after + 1, len(phase) - 1)
-    backward = by_autograd[after] | by_autograd[following]
+    rows = np.arange(len(phase))
+    changes = np.diff(iteration, prepend=UNKNOWN) != 0
+    since = np.maximum.accumulate(np.where(changes | by_autograd, rows, 0))[before]
+    last = len(rows) - 1
+    following = np.where(by_autograd, rows, last)
+    autograd = np.minimum.accumulate(following[::-1])[::-1][after]
+    copied = np.cumsum(launched["kind"].to_numpy() == int(Kind.H2D))
+    short = (autograd - after <= (after - since) * TAIL) & (copied[autograd] == copied[before])
+    ends = (autograd - after <= 1) | (short & (iteration[autograd] == iteration[before]))
+    backward = by_autograd[autograd] & ends
     begun = (phase[before] != int(Phase.INPUT)) & (iteration[before] != UNKNOWN)
     same = begun & (iteration[before] == iteration[after])
     return np.asarray(same & (update | backward), dtype=np.bool_)

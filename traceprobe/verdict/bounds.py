@@ -55,7 +55,7 @@ def decide(
     missing = _missing(corrected, ranks, quality, thresholds)
     if missing:
         return undecided(*missing)
-    decision = _by_shares(corrected, ranks, thresholds)
+    decision = _by_steps(corrected, ranks, quality, thresholds)
     if decision.bound == "compute":
         unseen = _unseen_head(ranks, thresholds)
         if unseen is not None:
@@ -63,10 +63,28 @@ def decide(
     return _with_unexplained(decision, corrected, ranks, thresholds)
 
 
-def _by_shares(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds) -> Decision:
-    """The decision as if all time were explained."""
-    if fewest_steps(ranks) < thresholds.min_iterations:
-        return _whole_capture(corrected.shares, ranks, thresholds)
+def _by_steps(
+    corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
+) -> Decision:
+    """The decision as if all time were explained.
+
+    One or two iterations that leave it open what steps are like are judged as more are where steps
+    were timed without the profiler: the work of the GPU is in the capture, and those steps tell how
+    long it takes them.
+    """
+    steps = fewest_steps(ranks)
+    if steps >= thresholds.min_iterations:
+        return _by_shares(corrected, thresholds)
+    decision = _whole_capture(corrected.shares, ranks, thresholds)
+    timed = quality.observer_effect is not None and corrected.calibration_doubt is None
+    if decision.bound != "inconclusive" or not steps or not timed:
+        return decision
+    known = _by_shares(corrected, thresholds)
+    return decision if known.bound == "inconclusive" else known
+
+
+def _by_shares(corrected: Corrected, thresholds: Thresholds) -> Decision:
+    """The decision of several steps."""
     shares = {
         name: corrected.shares[name]
         for name in CANDIDATES

@@ -198,7 +198,8 @@ def correct(
             unseen = before.hidden
         elif step * FIXED.distortion < unprofiled_ns:
             unseen = max(1 - (step + waits_more) / unprofiled_ns, 0.0)
-        ruled_out = doubt is None and bool(profiled & HEAVY) and step + waits_more <= unprofiled_ns
+        slowed = bool(profiled & HEAVY) and not _mostly_pauses(ranks)
+        ruled_out = doubt is None and slowed and step + waits_more <= unprofiled_ns
         if doubt is not None:
             notes.append(doubt)
     else:
@@ -224,6 +225,16 @@ def correct(
         step_ms=fmean(t.total for t in times) / 1e6 if has_steps else None,
         profiled_step_ms=fmean(steps) / 1e6 if steps else None,
     )
+
+
+def _mostly_pauses(ranks: Sequence[Rank]) -> bool:
+    """Whether half of what is overhead in the capture, or more, are pauses of the host.
+
+    A profiler slows calls and operators. In a pause there are none: it lasts as long without.
+    """
+    overhead = fmean(per_step(rank).overhead for rank in ranks)
+    paused = fmean(rank.summary.host.pause_ns / rank.summary.steps for rank in ranks)
+    return 0 < overhead <= 2 * paused
 
 
 def _without_profiler(

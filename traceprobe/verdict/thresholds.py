@@ -224,7 +224,7 @@ class Constants(msgspec.Struct, frozen=True):
         float,
         "µs",
         "after memory was given back, an allocation that it made room for begins",
-        "measured, H200: 4 to 8 µs in the allocator, 500 µs where Python is between",
+        "measured, H200: 4 to 60 µs in the allocator, 500 µs where Python is between",
     ] = ROOM_NS / 1e3
     recurs: Annotated[
         int, "copies", "of one size make it that of a batch", "chosen: one in each iteration"
