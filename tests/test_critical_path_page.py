@@ -9,7 +9,7 @@ from tests.builders.critical_paths import MS, across_ranks, path_of
 from tests.rendering import html_of, markdown_of, terminal_of
 from tests.report_factory import HOSTILE, make_hostile_report, make_report, make_run
 from traceprobe.model.taxonomy import PATH_LABELS
-from traceprobe.records.critical_path import Edges, Stretch
+from traceprobe.records.critical_path import Edges, Slack, Stretch
 from traceprobe.render.colours import PATH_COLOURS
 from traceprobe.render.document import Bars, Facts
 from traceprobe.render.pages import report_path as module
@@ -66,6 +66,20 @@ def test_a_report_without_a_path_says_nothing_of_it():
         assert module.section(report) is None
         assert NAME not in terminal_of(report, 80, False) + markdown_of(report)
         assert module.TITLE not in html_of(report)
+
+
+def near_tie(slack_ms, **changes):
+    """A path of the host, and work of the GPU that is shorter by `slack_ms`."""
+    path = path_of([(0, "host", 0, 100 * MS)])
+    work = Slack(part="backward", rank=0, busy_ms=100 - slack_ms, slack_ms=slack_ms)
+    return with_path(make_report("compute"), msgspec.structs.replace(path, slack=[work], **changes))
+
+
+def test_a_host_that_is_hardly_longer_than_the_work_of_the_gpu_is_said_to_be():
+    assert told(near_tie(7.0)) == "100 % host; the GPU's work alone takes 7.00 ms less"
+    assert "a step gets much shorter only where both do" in html_of(near_tie(7.0))
+    assert told(near_tie(25.0)) == "100 % host"
+    assert "only where both do" not in html_of(near_tie(25.0))
 
 
 def test_every_output_has_it_under_the_verdict():

@@ -50,11 +50,14 @@ def line(report: Report, *, brief: bool = False) -> list[Block]:
     path = report.critical_path
     if not isinstance(path, CriticalPath):
         return []
-    parts, blocking = _largest(path, _several(report)), _communication(path)
+    parts, more = _largest(path, _several(report)), _communication(path)
     if not parts:
         return []
+    less = _work_less_ms(report, path)
+    if less is not None:
+        more = [f"the GPU's work alone takes {significant(less)} ms less", *more]
     told = [
-        *("; ".join([", ".join(parts[:n]), *blocking]) for n in range(len(parts), 0, -1)),
+        *("; ".join([", ".join(parts[:n]), *more]) for n in range(len(parts), 0, -1)),
         parts[0],
     ]
     room = MAX_LINE * (2 if _several(report) else 1) - len(f"{NAME}: ")
@@ -75,9 +78,7 @@ def section(report: Report) -> Section | None:
     path = report.critical_path
     if not isinstance(path, CriticalPath) or not path.parts:
         return None
-    return Section(
-        "path", TITLE, blocks=[*_blocks(path, _several(report))], help=_HELP, brief=False
-    )
+    return Section("path", TITLE, blocks=[*_blocks(report, path)], help=_HELP, brief=False)
 
 
 def edges_line(edges: Edges) -> str:
@@ -92,9 +93,18 @@ def edges_line(edges: Edges) -> str:
     return f"{told}."
 
 
-def _blocks(path: CriticalPath, several: bool) -> Iterator[Block]:
+def _blocks(report: Report, path: CriticalPath) -> Iterator[Block]:
+    several = _several(report)
     bar = Bar("", _pieces(path, several), f"{significant(path.step_ms)} ms a step")
     yield Bars("The critical path", "part of the step", [bar], relative=True)
+    less = _work_less_ms(report, path)
+    if less is not None:
+        yield Text(
+            [
+                f"The GPU's work alone takes {significant(less)} ms less. Both are nearly as long: "
+                "a step gets much shorter only where both do."
+            ]
+        )
     if path.operators:
         yield Section(
             "path-operators",
@@ -138,6 +148,21 @@ def _largest(path: CriticalPath, several: bool) -> list[str]:
         for part, share in sorted(shares, key=lambda found: -found[1])[:MAX_NAMED]
         if share >= LEAST
     ]
+
+
+def _work_less_ms(report: Report, path: CriticalPath) -> float | None:
+    """What the GPU's work alone would be shorter by than a path that is mostly the host's.
+
+    None where it is shorter by so much that the step is bound by its host. Below that the verdict
+    may be the work, and the path the host's, which is the longer of two that are nearly as long.
+    """
+    host = sum(part.ms for part in path.parts if part.part == "host")
+    most = report.verdict.thresholds.get("bound", 0.0) * path.step_ms
+    near = [slack for slack in path.slack if slack.slack_ms <= most and slack.part != "host"]
+    busy = [sum(s.busy_ms for s in near if s.rank == rank) for rank in {s.rank for s in near}]
+    if not near or 2 * min(host, max(busy)) < path.step_ms:
+        return None
+    return min(slack.slack_ms for slack in near)
 
 
 def _communication(path: CriticalPath) -> list[str]:
