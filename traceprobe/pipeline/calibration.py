@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
+from traceprobe.findings.recorded_clock import recorded_clock
 from traceprobe.formatting import plain, significant
 from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.sidecar import STEP_MS, Block, Sidecar
@@ -28,6 +30,55 @@ _OWN_MARKS = frozenset({OF_PROFILER, OURS})
 _WHOLE = 0.125
 """Part of a whole number by which the steps that last as long as an iteration may miss it: of four
 and more the nearest one is near enough."""
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """What is known of the step without a profiler.
+
+    Args:
+        step_ms: None where it is not known, or not believed.
+        wait_ns: of it, waiting for the loader, where that was timed.
+        recording: how the steps were recorded. doubt: why the step is in doubt, as a clause.
+        warnings: by code.
+    """
+
+    step_ms: float | None
+    wait_ns: float | None
+    recording: Recording | None
+    doubt: str | None
+    warnings: dict[str, str]
+
+
+def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options) -> Timed:
+    """What the user or the recordings say of the step without a profiler.
+
+    Raises:
+        UsageError: the number of the user is none of such a step.
+    """
+    own = options.unprofiled_step_ms is not None
+    noted, warnings = unprofiled_ms(parts, options), {}
+    believed = not unbelievable(noted, records, options)
+    if not believed:
+        warnings["implausible-calibration"] = (
+            "The capture recorded a step time without a profiler that is no time of these steps; "
+            "it was not used."
+        )
+    recording, doubt = recorded(parts)
+    doubt = None if own else doubt
+    if doubt is not None:
+        warnings["unsteady-recording"] = (
+            f"The step without the profiler is in doubt: {doubt}. Record with more steps "
+            "(`--warmup`, `--most-warmup`, `--calibrate`), alone on the machine."
+        )
+    clocks = [recorded_clock(each) for each in blocks(parts, records).values()]
+    if not own and any(clock.changed for clock in clocks):
+        doubt = (
+            "the GPU's clock was not the same in the steps with and without the profiler, so one "
+            "says less about the other"
+        )
+        warnings["calibration-clock"] = f"{doubt[0].upper()}{doubt[1:]}."
+    wait_ns = recorded_wait_ns(parts) if believed else None
+    return Timed(noted if believed else None, wait_ns, recording, doubt, warnings)
 
 
 def sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:

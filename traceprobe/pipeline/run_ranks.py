@@ -1,0 +1,110 @@
+"""The ranks of a run: the devices of all its inputs, and what their collectives say together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from traceprobe.errors import UsageError
+from traceprobe.pipeline.build_rank import completed_rank
+from traceprobe.pipeline.join_pictures import RankPicture, joined
+from traceprobe.pipeline.one_run import unmatched
+from traceprobe.pipeline.rank_numbers import rank_numbers
+from traceprobe.pipeline.trace_part import TracePart
+from traceprobe.records.rank import Rank
+from traceprobe.timeline import collectives
+from traceprobe.timeline.capture_alignment import aligned
+from traceprobe.timeline.collective_matching import match_transfers
+from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
+from traceprobe.timeline.operator_time import OperatorTime
+from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
+
+
+class RunRanks(msgspec.Struct, frozen=True):
+    """The ranks in the order of their inputs.
+
+    Args:
+        every: with all used iterations. regular: the same ones without long iterations.
+        operators: of each rank, where they are known.
+        collectives: what ranks waited for each other; None where none match.
+        warnings: by code.
+    """
+
+    every: list[Rank]
+    regular: list[Rank]
+    operators: list[OperatorTime | None]
+    collectives: CollectiveWaits | None
+    warnings: dict[str, str]
+
+    def only(self, rank: int) -> RunRanks:
+        """One rank alone.
+
+        Raises:
+            UsageError: there is none of that number.
+        """
+        at = [place for place, record in enumerate(self.every) if record.rank == rank]
+        if not at:
+            known = ", ".join(str(record.rank) for record in self.every)
+            raise UsageError(f"--rank {rank}: no such rank; the inputs hold {known}")
+        return replace(
+            self,
+            every=[self.every[place] for place in at],
+            regular=[self.regular[place] for place in at],
+            operators=[self.operators[place] for place in at],
+        )
+
+
+def run_ranks(parts: Sequence[TracePart]) -> RunRanks:
+    """The devices of all inputs, closed, and what their collectives say together."""
+    devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
+    footprints = aligned([found.footprint for _, found in devices])
+    processes = rank_numbers(parts)
+    numbers = [processes[source, found.record.pid] for source, found in devices]
+    if len(processes) == 1 and len(devices) > 1 and not parts[0].rank_of:
+        numbers = list(range(len(devices)))  # each GPU of the one program is a rank to NCCL
+    shared = match_transfers(footprints)
+    stages = stage_waits(footprints, shared)
+    matched = collective_waits(footprints, stages)
+    waits = matched.exposed_wait if matched else [None] * len(devices)
+    between = stages.exposed if stages else [None] * len(devices)
+    pictures = joined(
+        [
+            RankPicture(
+                picture=found.picture,
+                source=source,
+                zero=int(parts[source].input.origin_ns),
+                labels=[iteration.label for iteration in found.record.iterations],
+                collectives=footprint,
+                matched=mine,
+            )
+            for (source, found), footprint, mine in zip(devices, footprints, shared, strict=True)
+        ]
+    )
+    every: list[Rank] = []
+    regular: list[Rank] = []
+    for (source, found), number, footprint, wait, stage, mine, shown in zip(
+        devices, numbers, footprints, waits, between, shared, pictures, strict=True
+    ):
+        for records, part in ((every, found), (regular, found.regular)):
+            if part is None:
+                records.append(every[-1])
+                continue
+            counted = None if part is found else part.footprint.collectives
+            groups = collectives.with_matches(part.groups, footprint.collectives, mine, counted)
+            record = replace(part.record, picture=shown)
+            records.append(
+                completed_rank(record, number, source, wait, stage, part.footprint, groups)
+            )
+    warnings = unmatched(
+        collectives=sum(len(f.collectives.filter(~IS_MESSAGE)) > 0 for f in footprints) > 1,
+        found=any(mine is not None and len(mine.row) for mine in shared),
+    )
+    return RunRanks(
+        every=every,
+        regular=regular,
+        operators=[found.operators for _, found in devices],
+        collectives=matched,
+        warnings=warnings,
+    )
