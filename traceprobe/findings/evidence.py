@@ -182,8 +182,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         if not classes or set(classes) & UNSEEN:
             most += self.unseen_ms()
         if self.quality.observer_effect is not None:
-            known = self.verdict.shares.get("io", 1.0) if set(classes) & UNSEEN else 1.0
-            most = min(most, known * self.corrected_step_ms())
+            most = min(most, self.corrected_step_ms())
+            if set(classes) & UNSEEN:
+                known = self.verdict.shares.get("io", 1.0) * self.corrected_step_ms()
+                most = min(most, known + self.unseen_ms())
         rounded = round(min(ms, most), 6)
         if rounded <= 0 or self.per != "per step":
             return None
