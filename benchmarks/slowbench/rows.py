@@ -71,10 +71,15 @@ def with_times(row: Mapping[str, Any], timed: Mapping[str, Any]) -> dict[str, An
     return {**row, "causes": causes, **{name: timed[name] for name in names if name in timed}}
 
 
+def reason_of(failed: object) -> str:
+    """The last line of what a case failed with: of a traceback the error, without paths."""
+    return (str(failed).strip().splitlines() or ["failed"])[-1]
+
+
 def in_words(row: Mapping[str, Any]) -> str:
     """What the log says of a case."""
     if row["failed"]:
-        return str((str(row["failed"]).strip().splitlines() or ["failed"])[-1])
+        return reason_of(row["failed"])
     causes = ", ".join(
         f"{c['id']} {c.get('ms', 0):.2f} [{c.get('low', 0):.2f}, {c.get('high', 0):.2f}]"
         for c in row["causes"]

@@ -12,6 +12,7 @@ from benchmarks.slowbench.answers import Answer
 from benchmarks.slowbench.asking import answers_of
 from benchmarks.slowbench.captures import machines, rows_of
 from benchmarks.slowbench.marks import alarms_of, class_of, felt_causes, lines_of, mark
+from benchmarks.slowbench.rows import reason_of
 from benchmarks.slowbench.words import named
 
 FIRST = 4
@@ -47,7 +48,7 @@ def _case(row: Mapping[str, Any], answers: Mapping[str, Answer]) -> dict[str, An
     if failed is None and row["causes"] and row["felt"] is None:
         failed = "it was not timed"
     if failed is not None:
-        return {"id": row["id"], "split": row["split"], "failed": failed}
+        return {"id": row["id"], "split": row["split"], "failed": reason_of(failed)}
     kept = ("id", "program", "backend", "split", "healthy_ms", "slow_ms", "felt", "causes")
     return {
         **{key: row.get(key) for key in kept},
