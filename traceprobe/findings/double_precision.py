@@ -24,9 +24,7 @@ def double_precision(evidence: Evidence) -> Answer:
     found = evidence.double_precision
     if not found:
         return not_applicable("no kernel is known to compute with 64 bits")
-    ms = 0.0
-    for each, steps in found:
-        ms += sum(each.class_ns.values()) / steps / len(evidence.ranks) / 1e6
+    ms = evidence.double_ms()
     classes = {name for each, _ in found for name in each.class_ns}
     hidden = 0.0 if all(each.typed for each, _ in found) else evidence.kernel_ms("fused")
     least = ms * FIXED.double_least

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -182,10 +182,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         if not classes or set(classes) & UNSEEN:
             most += self.unseen_ms()
         if self.quality.observer_effect is not None:
-            most = min(most, self.corrected_step_ms())
+            step_ms = self.corrected_step_ms()
+            most = min(most, step_ms)
             if set(classes) & UNSEEN:
-                known = self.verdict.shares.get("io", 1.0) * self.corrected_step_ms()
-                most = min(most, known + self.unseen_ms())
+                most = min(most, self.verdict.shares.get("io", 1.0) * step_ms + self.unseen_ms())
         rounded = round(min(ms, most), 6)
         if rounded <= 0 or self.per != "per step":
             return None
@@ -258,18 +258,23 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     def attention_ms(self, *classes: str) -> float:
         """Time of some classes of kernels that belongs to attention that is not fused."""
-        ns = (sum(a.class_ns.get(c, 0) for c in classes) / steps for a, steps in self.attention)
-        return sum(ns) / len(self.ranks) / 1e6
+        return self._of_steps(
+            (sum(a.class_ns.get(c, 0) for c in classes), steps) for a, steps in self.attention
+        )
 
     def fused_attention_ms(self) -> float:
         """What that attention takes once it is fused, with products at the same rate."""
-        return sum(a.fused_ns / steps for a, steps in self.attention) / len(self.ranks) / 1e6
+        return self._of_steps((a.fused_ns, steps) for a, steps in self.attention)
 
     @property
     def double_precision(self) -> list[tuple[DoublePrecision, int]]:
         """Kernels that compute with 64 bits, with the steps that they are of, of ranks with any."""
         known = [(rank.summary.double_precision, rank.summary.steps) for rank in self.ranks]
         return [(found, steps) for found, steps in known if isinstance(found, DoublePrecision)]
+
+    def double_ms(self) -> float:
+        """Time of these kernels."""
+        return self._of_steps((sum(d.class_ns.values()), s) for d, s in self.double_precision)
 
     def double_sites(self) -> list[Site]:
         """Where most of these kernels are launched; where copies make numbers so long, first."""
@@ -409,8 +414,11 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         return f"largest on rank {worst.rank}: {percent(share(worst))}"
 
     def _mean(self, ns: Sequence[float]) -> float:
-        steps = [r.summary.steps for r in self.ranks]
-        return sum(n / s for n, s in zip(ns, steps, strict=True)) / len(self.ranks) / 1e6
+        return self._of_steps(zip(ns, (r.summary.steps for r in self.ranks), strict=True))
+
+    def _of_steps(self, spent: Iterable[tuple[float, int]]) -> float:
+        """Mean of the ranks, ms per step, of ns and the steps of those ranks that have any."""
+        return sum(ns / steps for ns, steps in spent) / len(self.ranks) / 1e6
 
 
 def _where(place: str) -> str:

@@ -37,13 +37,14 @@ class Timed(msgspec.Struct, frozen=True):
 
     Args:
         step_ms: None where it is not known, or not believed.
-        wait_ns: of it, waiting for the loader, where that was timed.
+        wait_ns: of it, waiting for the loader, where that was timed. loader: the slowest one.
         recording: how the steps were recorded. doubt: why the step is in doubt, as a clause.
         warnings: by code.
     """
 
     step_ms: float | None
     wait_ns: float | None
+    loader: Loader | None
     recording: Recording | None
     doubt: str | None
     warnings: dict[str, str]
@@ -78,7 +79,9 @@ def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options)
         )
         warnings["calibration-clock"] = f"{doubt[0].upper()}{doubt[1:]}."
     wait_ns = recorded_wait_ns(parts) if believed else None
-    return Timed(noted if believed else None, wait_ns, recording, doubt, warnings)
+    return Timed(
+        noted if believed else None, wait_ns, slowest_loader(parts), recording, doubt, warnings
+    )
 
 
 def sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:

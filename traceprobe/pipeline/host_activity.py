@@ -91,7 +91,7 @@ def _of_gpu(
     return {
         **_set_up(account, chosen, found, names),
         **_head(account),
-        **host_stalls(account, chosen, inside, compiling, found.calls, names),
+        **host_stalls(account, chosen, inside, stages, memory, found.calls, names),
     }
 
 

@@ -35,7 +35,8 @@ def host_stalls(
     account: DeviceTimeline,
     chosen: Int64s,
     inside: pl.DataFrame,
-    compiling: Intervals,
+    stages: pl.DataFrame,
+    memory: pl.DataFrame,
     set_up: pl.DataFrame,
     names: Sequence[str],
 ) -> dict[str, Any]:
@@ -43,11 +44,12 @@ def host_stalls(
 
     Args:
         chosen: indices of the windows that the summary covers. inside: the ops that start in them.
-        compiling: when the process compiles. set_up: calls of set-up.
+        stages: of compilation, as of `compilations`. memory: as of `memory_calls`.
+        set_up: calls of set-up.
     """
     fields = {
-        "device_allocations": _allocations(account, chosen, set_up, names),
-        "compilations": _compilations(account, chosen, compiling, names),
+        "device_allocations": _allocations(account, chosen, memory, set_up, names),
+        "compilations": _compilations(account, chosen, stages, names),
         "compiled_regions": _regions(account, chosen, inside, names),
     }
     return {name: record for name, record in fields.items() if record is not None}
@@ -73,10 +75,13 @@ def in_both(found: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> boo
 
 
 def _allocations(
-    account: DeviceTimeline, chosen: Int64s, set_up: pl.DataFrame, names: Sequence[str]
+    account: DeviceTimeline,
+    chosen: Int64s,
+    memory: pl.DataFrame,
+    set_up: pl.DataFrame,
+    names: Sequence[str],
 ) -> DeviceAllocations | None:
-    found = memory_calls(account, names)
-    found = found.filter(~pl.col("t0").is_in(set_up["t0"].implode()))
+    found = memory.filter(~pl.col("t0").is_in(set_up["t0"].implode()))
     mine = _in_windows(found, account, chosen)
     if mine.is_empty():
         return None
@@ -95,8 +100,9 @@ def _allocations(
 
 
 def _compilations(
-    account: DeviceTimeline, chosen: Int64s, compiling: Intervals, names: Sequence[str]
+    account: DeviceTimeline, chosen: Int64s, stages: pl.DataFrame, names: Sequence[str]
 ) -> Compilations | None:
+    compiling = _stretches(stages)
     if not keeps_compiling(compiling, account.edges, chosen):
         return None
     spent = per_window(compiling, account.edges)[chosen]
@@ -108,13 +114,12 @@ def _compilations(
         .sort("versions", "frame", descending=[True, False])
         .head(MAX_FRAMES)
     )
-    stages = _in_windows(compiled_code.compilations(process, names), account, chosen)
     return Compilations(
         iterations=int((spent > 0).sum()),
         host_ns=int(spent.sum()),
         cost_ns=_cost(account, chosen, compiling),
         frames=[CompiledFrame(**row) for row in frames.iter_rows(named=True)],
-        lines=_lines(_outermost(stages), account, names),
+        lines=_lines(_outermost(_in_windows(stages, account, chosen)), account, names),
     )
 
 

@@ -55,7 +55,7 @@ def judgement(
     Args:
         run: what the ranks do together. profiled: what the profiler recorded.
     """
-    load_ms = calibration.load_ms(parts)
+    load_ms = None if timed.loader is None else timed.loader.load_ms
 
     def judged(records: Sequence[Rank], quality: Quality) -> Verdict:
         effect = quality.observer_effect

@@ -94,7 +94,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
 
     found = judgement(kept, ranks, together, timed, qualities, profiled, options)
     quality = with_warnings(found.quality, found.verdict, profiled, options.ablation)
-    workload, held, loader = _workload(kept), _memory(kept), calibration.slowest_loader(kept)
+    workload, held = _workload(kept), _memory(kept)
     hardware = _roofline(kept, found.ranks, ranks.operators, quality, workload, options)
     evidence = Evidence(
         ranks.regular,
@@ -108,7 +108,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         held,
         long=found.long,
         whole=ranks.every,
-        loader=loader,
+        loader=timed.loader,
         blocks=calibration.blocks(kept, ranks.regular),
         timed_wait_ms=None if timed.wait_ns is None else timed.wait_ns / 1e6,
     )
@@ -130,7 +130,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         ablation=options.ablation,
         causal=options.causal or UNSET,
         memory=held or UNSET,
-        loader=loader or UNSET,
+        loader=timed.loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
     usually = report

@@ -218,9 +218,10 @@ def part_with(trace: Trace, found: Iterable[tuple[Device, DeviceTimeline]]) -> T
     """The part of a trace with the accounts of its devices. Errors are those of `part_of`."""
     calls = trace.host_calls
     unrecorded = calls["call"].filter(~calls["recorded"]).to_numpy()
+    sidecar = _sidecar(trace)
     devices = []
     for device, account in found:
-        devices.append(_device(account, trace, device))
+        devices.append(_device(account, trace, device, sidecar))
         del account  # before the next one is made
     asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
     return TracePart(
@@ -232,7 +233,7 @@ def part_with(trace: Trace, found: Iterable[tuple[Device, DeviceTimeline]]) -> T
         quality=trace.quality,
         profiled=trace.profiled,
         metadata=dict(trace.metadata),
-        sidecar=_sidecar(trace),
+        sidecar=sidecar,
         devices=devices,
     )
 
@@ -242,16 +243,14 @@ def _sidecar(trace: Trace) -> Sidecar | None:
     return None if recorded is None else msgspec.convert(recorded, Sidecar)
 
 
-def _loader_pace(trace: Trace) -> LoaderPace | None:
-    sidecar = _sidecar(trace)
+def _loader_pace(sidecar: Sidecar | None) -> LoaderPace | None:
     loader = None if sidecar is None else read_loader(sidecar.loader)
     if loader is None or loader.load_ms is None:
         return None
     return LoaderPace(loader.batch_ms * 1e6, loader.load_ms * 1e6)
 
 
-def _noted_owners(trace: Trace) -> KernelOwners | None:
-    sidecar = _sidecar(trace)
+def _noted_owners(sidecar: Sidecar | None) -> KernelOwners | None:
     if sidecar is None or sidecar.kernel_owners is UNSET:
         return None
     return sidecar.kernel_owners
@@ -295,7 +294,9 @@ def accounts(trace: Trace, options: Options) -> Iterator[tuple[Device, DeviceTim
         )
 
 
-def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart:
+def _device(
+    account: DeviceTimeline, trace: Trace, device: Device, sidecar: Sidecar | None
+) -> DevicePart:
     def part(
         chosen: DeviceTimeline, long: LongIterations | None, played: Replay | UnsetType
     ) -> DevicePart:
@@ -309,8 +310,8 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
         record = replace(record, tree=build_tree(owners, owners.names))
         return DevicePart(record, rank_collectives(chosen), groups, shown)
 
-    found = find_owners(account, trace.names, _noted_owners(trace))
-    long = long_iterations(account, _loader_pace(trace))
+    found = find_owners(account, trace.names, _noted_owners(sidecar))
+    long = long_iterations(account, _loader_pace(sidecar))
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     played = UNSET if device.kind == "cpu" else build_replay(account, trace)
     whole = part(account, long, played)
