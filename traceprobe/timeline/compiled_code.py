@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Bools
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s
 from traceprobe.model.events import rows_named
 from traceprobe.timeline.intervals import EMPTY, Intervals, subtract, union
 from traceprobe.timeline.operators import launching_rows, parents
@@ -69,16 +69,11 @@ def compiled_versions(process: ProcessTimeline, names: Sequence[str]) -> pl.Data
 def compiled_regions(process: ProcessTimeline, names: Sequence[str]) -> Regions:
     """Calls of compiled functions, and which of them run inside another."""
     found = _named(process, names, lambda name: name.startswith(_REGION)).drop("name")
-    # As `parents` takes them.
-    found = found.sort("thread", "t0", -pl.col("t1"), maintain_order=True)
-    inner = np.zeros(len(found), dtype=np.bool_)
+    found, above = _nested(found)
+    inner = above != UNKNOWN
     broken = np.zeros(len(found), dtype=np.bool_)
-    thread, t0, t1 = (found[column].to_numpy() for column in ("thread", "t0", "t1"))
-    for each in np.unique(thread).tolist():
-        rows = np.flatnonzero(thread == each)
-        above = parents(t0[rows], t1[rows])
-        inner[rows] = above != UNKNOWN
-        broken[rows[above[above != UNKNOWN]]] = True
+    broken[above[inner]] = True
+    t0, t1 = found["t0"].to_numpy(), found["t1"].to_numpy()
     between = EMPTY
     if broken.any():
         graphs = _graphs(process, names)
@@ -101,17 +96,30 @@ def launched_by_modules(ops: pl.DataFrame, process: ProcessTimeline, names: Sequ
 
 def _compiled_modules(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
     """Calls of modules that `torch.compile` made: `thread`, `t0`, `t1`."""
-    modules = process.modules.select("thread", "t0", "t1", "name")
-    modules = modules.sort("thread", "t0", -pl.col("t1"), maintain_order=True)
-    thread, t0, t1, name = (modules[column].to_numpy() for column in modules.columns)
+    modules, above = _nested(process.modules.select("thread", "t0", "t1", "name"))
+    name, inner = modules["name"].to_numpy(), np.flatnonzero(above != UNKNOWN)
     wraps = np.zeros(len(modules), dtype=np.bool_)
-    for each in np.unique(thread).tolist():
-        rows = np.flatnonzero(thread == each)
-        above = parents(t0[rows], t1[rows])
-        rows, above = rows[above != UNKNOWN], rows[above[above != UNKNOWN]]
-        wraps[above[name[rows] == name[above]]] = True
+    around = above[inner]
+    wraps[around[name[inner] == name[around]]] = True
     called = modules.filter(pl.Series(wraps, dtype=pl.Boolean))
     return pl.concat([called, rows_named(modules, names, lambda text: _MODULE in text)])
+
+
+def _nested(rows: pl.DataFrame) -> tuple[pl.DataFrame, Int64s]:
+    """Rows in the order of `parents`, and which one is right around each; UNKNOWN where none is.
+
+    Args:
+        rows: with `thread`, `t0`, `t1`.
+    """
+    rows = rows.sort("thread", "t0", -pl.col("t1"), maintain_order=True)
+    thread, t0, t1 = (rows[column].to_numpy() for column in ("thread", "t0", "t1"))
+    above = np.full(len(rows), UNKNOWN, dtype=np.int64)
+    for each in np.unique(thread).tolist():
+        own = np.flatnonzero(thread == each)
+        around = parents(t0[own], t1[own])
+        inner = around != UNKNOWN
+        above[own[inner]] = own[around[inner]]
+    return rows, above
 
 
 def program_lines(
