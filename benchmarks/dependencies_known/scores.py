@@ -66,7 +66,7 @@ def shown(trace: Trace, program: Program, rank: int, written_by: str) -> Shown:
     chosen = played.consecutive(account)
     ops = played.launched_ops(account, chosen)
     beside = communication_columns(account, trace.names)[ops["number"].to_numpy()]
-    launched, needs, _ = played.launched_rows(account, ops, beside)
+    launched, needs, _ = played.launched_rows(account, ops, beside, trace.names)
     numbers = recordings.numbers(ops, program.ranks[rank], written_by)
     begin = int(chosen[0]) - 1 - FIRST
     iterations = ops["iteration"].to_list()

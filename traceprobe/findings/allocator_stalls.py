@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.host_stalls import allocations, cost_ms, line_sites, without_stall
+from traceprobe.findings.host_stalls import WITHOUT_STALLS, allocations, cost_ms, line_sites
 from traceprobe.findings.rule import NO_CALLS, Answer, not_applicable, rule
 from traceprobe.formatting import counted
 
@@ -54,11 +54,10 @@ def allocator_stalls(evidence: Evidence) -> Answer:
             _reason(room),
             f"{evidence.amount(ms)} of idle GPU in them and until the host is ahead again",
         ],
-        evidence.saving(ms, *HOST_IDLE),
+        evidence.saving(evidence.spared_ms(ms), *HOST_IDLE),
         "" if status == "pass" else _advice(room),
         line_sites([each.lines for each in found], ms),
-        # The driver maps memory, and waits for the GPU, no faster without a profiler.
-        without_stall(ms, evidence.corrected_step_ms()),
+        WITHOUT_STALLS,
     )
 
 

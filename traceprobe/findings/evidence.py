@@ -14,7 +14,7 @@ from msgspec import UNSET
 from traceprobe.formatting import frame_place, is_function, percent, significant
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.sidecar import Block
-from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
+from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, TRANSFERS
 from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
@@ -344,6 +344,21 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def host_ms(self) -> float:
         """Idle time because of late launches and latency, without the profiler's part."""
         return min(self.exclusive_ms(*HOST_IDLE), self.overhead_ms())
+
+    def spared_ms(self, ms: float) -> float:
+        """The most that a step gets shorter where the host is spared what no profiler makes longer.
+
+        It did make longer what is left of the host's time: without it, that takes as little as
+        `host_kept` of what it took, but no less than the device's work.
+
+        Args:
+            ms: what the host is spared in the capture, per step.
+        """
+        if ms <= 0 or self.quality.observer_effect is None:
+            return ms
+        idle = self.exclusive_ms(*IDLE_CAUSES)
+        rest = max(FIXED.host_kept * (self.step_ms() - ms), self.step_ms() - idle)
+        return min(max(self.corrected_step_ms() - rest, ms), max(self.host_ms(), ms))
 
     def overhead_ms(self) -> float:
         """Idle time of the bound `overhead`, without the profiler's part."""

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.host_stalls import fewer_launches, named_lines, unnamed_ms
+from traceprobe.findings.host_stalls import FEWER_LAUNCHES, named_lines, unnamed_ms
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.site import Site
@@ -74,7 +74,7 @@ def host_overhead(evidence: Evidence) -> Answer:
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
         "optimizers, a larger batch. Keep Python out of the inner loop.",
         _without(sites, told, left) if named else sites,
-        fewer_launches(evidence),
+        FEWER_LAUNCHES,
     )
 
 

@@ -39,7 +39,7 @@ def host_pauses(evidence: Evidence) -> Answer:
             f"{evidence.amount(ms)} of {evidence.idle} in which the host makes no call: Python, a "
             "library, the garbage collector, a file",
         ],
-        evidence.saving(ms, "idle_host"),
+        evidence.saving(evidence.spared_ms(ms), "idle_host"),
         f"{where}: move what the host does there off the step, into another thread or process, do "
         f"it less often, or on the GPU.{_compiles(evidence)}",
         sites,

@@ -65,33 +65,9 @@ def named_lines(evidence: Evidence) -> set[str]:
     return {line for each in found if each is not None for line in each.lines}
 
 
-def fewer_launches(evidence: Evidence) -> Changes:
-    """What compiling and CUDA graphs usually make of the host's work; stalls stay.
-
-    Pauses stay whatever the factor is.
-    """
-    factor = FIXED.fewer_launches
-    stalled = min(_stalled_ms(evidence), evidence.host_ms())
-    if stalled > 0:
-        now = evidence.step_ms()
-        factor = round(now / (stalled + max(now - stalled, 0.0) / factor), 3)
-    return Changes(speedup={"host": factor}, margin=FIXED.usual_margin)
-
-
-def without_stall(ms: float, now: float) -> Changes | None:
-    """The host faster by what it takes less without some stalls.
-
-    At which launches they are is not known, so all come sooner by one factor.
-
-    Args:
-        ms: what the host takes less per step.
-        now: the step that this is of, ms: that of the capture, where the profiler makes it longer
-            as it does the host's other work; that without, where it lasts as long there.
-    """
-    if ms <= 0 or not now:
-        return None
-    factor = round(min(now / max(now - ms, now / FIXED.most_faster), FIXED.most_faster), 3)
-    return Changes(speedup={"host": factor}, margin=FIXED.usual_margin)
+FEWER_LAUNCHES = Changes(speedup={"host": FIXED.fewer_launches}, margin=FIXED.usual_margin)
+"""What compiling and CUDA graphs usually make of the host's work; pauses and stalls stay."""
+WITHOUT_STALLS = Changes(removed=frozenset({"stalls"}))
 
 
 def look_at(sites: Sequence[Site]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.host_stalls import compilations, cost_ms, line_sites, without_stall
+from traceprobe.findings.host_stalls import WITHOUT_STALLS, compilations, cost_ms, line_sites
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted
 from traceprobe.records.host_stalls import Compilations, CompiledFrame
@@ -49,10 +49,10 @@ def recompilation(evidence: Evidence) -> Answer:
             else "`long-iterations` counts what it costs",
             _versions(most.frames),
         ],
-        evidence.saving(ms, *HOST_IDLE) if regular else None,
+        evidence.saving(evidence.spared_ms(ms), *HOST_IDLE) if regular else None,
         _ADVICE,
         line_sites([each.lines for each in found], ms),
-        without_stall(ms, evidence.step_ms()),
+        WITHOUT_STALLS,
     )
 
 

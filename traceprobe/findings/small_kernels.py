@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.host_stalls import fewer_launches, unnamed_ms
+from traceprobe.findings.host_stalls import FEWER_LAUNCHES, unnamed_ms
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import plain, shorten, significant
 from traceprobe.records.launches import KernelSequence
@@ -49,7 +49,7 @@ def small_kernels(evidence: Evidence) -> Answer:
         evidence.saving(unnamed_ms(evidence), *HOST_IDLE) if warned else None,
         "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA graph, or "
         "raise the batch size so that each does more." + (_where(sequences) if warned else ""),
-        changes=fewer_launches(evidence),
+        changes=FEWER_LAUNCHES,
     )
 
 

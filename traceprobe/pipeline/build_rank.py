@@ -223,8 +223,7 @@ def build_replay(account: DeviceTimeline, trace: Trace) -> Replay | UnsetType:
     table = schedule.columns.with_columns(pl.col("start_ns", "end_ns") - origin(trace))
     names, name = np.unique(table["name"].to_numpy(), return_inverse=True)
     columns: dict[str, Any] = {column: table[column].to_list() for column in (*COLUMNS, *_LATER)}
-    if table["pause_ns"].sum():
-        columns["pause_ns"] = table["pause_ns"].to_list()
+    columns |= {each: table[each].to_list() for each in replay.NOT_SLOWED if table[each].sum()}
     return Replay(
         iterations=columns["iteration"][-1] + 1,
         latency_ns=schedule.latency_ns,

@@ -13,12 +13,13 @@ from msgspec import UNSET
 
 from traceprobe.model.codes import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
-from traceprobe.pipeline.host_stalls import host_stalls, in_both, memory_calls
+from traceprobe.pipeline.host_stalls import host_stalls, in_both
 from traceprobe.records.summary import HostActivity, SetUpCalls
 from traceprobe.timeline.cold_start import SetUp, find_set_up
 from traceprobe.timeline.compiled_code import compilations
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import per_window, union
+from traceprobe.timeline.stalls import memory_calls
 
 MAX_CALLS = 5
 """Names of calls that are listed."""
@@ -83,7 +84,7 @@ def _of_gpu(
     process = account.process
     stages = compilations(process, names)
     compiling = union(stages["t0"].to_numpy(), stages["t1"].to_numpy())
-    memory = memory_calls(account, names)
+    memory = memory_calls(process, names)
     paced = memory if in_both(memory, account, chosen) else memory.clear()
     found = find_set_up(
         process.calls, process.ops, compiling, account.gaps, account.edges, chosen, paced

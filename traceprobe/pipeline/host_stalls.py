@@ -20,7 +20,6 @@ from traceprobe.records.host_stalls import (
 )
 from traceprobe.timeline import compiled_code
 from traceprobe.timeline.cold_start import keeps_compiling
-from traceprobe.timeline.device_allocations import find_allocations
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, per_window, union
 
@@ -53,13 +52,6 @@ def host_stalls(
         "compiled_regions": _regions(account, chosen, inside, names),
     }
     return {name: record for name, record in fields.items() if record is not None}
-
-
-def memory_calls(account: DeviceTimeline, names: Sequence[str]) -> pl.DataFrame:
-    """As `find_allocations`, of the threads that train."""
-    process = account.process
-    threads = {process.host.step_thread, *process.ops["thread"].unique().to_list()}
-    return find_allocations(process.calls, process.operators, threads, names)
 
 
 def in_both(found: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> bool:

@@ -64,6 +64,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     pause_ns: list[int] = msgspec.field(default_factory=list)
     """Of `host_ns`, long stretches in the midst of a step in which the host launches nothing;
     missing where there are none."""
+    stall_ns: list[int] = msgspec.field(default_factory=list)
+    """Of `host_ns`, calls of the driver for memory, and compiling; missing where there are none."""
     names: list[Name] = msgspec.field(default_factory=list)
     """What `name` counts."""
     name: list[int] = msgspec.field(default_factory=list)
@@ -103,6 +105,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             self.packing_ns,
             self.packing_host_ns,
             self.pause_ns,
+            self.stall_ns,
             self.name,
         )
         lengths = {len(column) for column in later}
@@ -112,10 +115,15 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             yield "the replay has an unknown name"
         elif self.more_rows and not 0 <= min(self.more_rows) <= max(self.more_rows) < count:
             yield "the replay has needs of unknown rows"
-        elif any(not 0 <= p <= h for p, h in zip(self.pause_ns, self.host_ns, strict=False)):
+        elif not all(0 <= min(p, s) <= p + s <= host for p, s, host in self._parts()):
             yield "the replay has pauses that are no part of the host's time"
         elif min((*self.awaits, *self.needs, *self.more_needs)) < 0:
             yield "the replay has rows that wait for later ones"
+
+    def _parts(self) -> Iterator[tuple[int, int, int]]:
+        """Pause, stall and the host's time of each row."""
+        nothing = [0] * len(self.kind)
+        return zip(self.pause_ns or nothing, self.stall_ns or nothing, self.host_ns, strict=True)
 
 
 COLUMNS = Replay.__struct_fields__[3:15]

@@ -3,8 +3,10 @@
 A profiler slows the host, and collectives with it, but not kernels. How much it slows the host is
 known roughly beforehand, and the step without it tells the rest: as much as the step depends on the
 host. Both are weighed by their errors, so that a step that hardly depends on the host does not make
-it twice as slow for a hundredth of its length. Where the host does not matter, exposed collectives
-are scaled. What is then left is a factor on every prediction.
+it twice as slow for a hundredth of its length. Pauses of the host, and stalls in the driver or in a
+compiler, last as long without a profiler, but not the same each time: how much longer they were in
+the steps that were timed is weighed along with it. Where the host does not matter, exposed
+collectives are scaled. What is then left is a factor on every prediction.
 """
 
 from __future__ import annotations
@@ -25,6 +27,15 @@ SAME = 2e-4
 GRIDS, PARTS = 3, 8
 HOSTS, FINE = 16, 1_600
 """Factors on the host that are played, and that are looked at between them."""
+HELD_UP = (0.5, 1.0, 1.5, 2.0, 3.0)
+"""Factors on pauses and stalls that are played, where there are any."""
+BETWEEN = 100
+"""Factors on them that are looked at, in each range of 1."""
+HELD_UP_ERROR = 0.4
+"""What is known beforehand of that factor: the standard error around 1. Stalls of a step differ by
+that from those of others; docs/slowbench.md has how much causes differ between rounds."""
+MATTERS = 0.02
+"""Part of the step from which on pauses and stalls are weighed."""
 STEP_ERROR = 0.02
 """Relative error of a step as it was timed, and as it is played with the right host."""
 NINE_OF_TEN = 1.645
@@ -54,7 +65,7 @@ class Calibrated(msgspec.Struct, frozen=True):
 
     Args:
         step_ns: what they take. factor: what all predictions are multiplied by, so that this is
-            the step as it was timed. host, collectives: factors on their times.
+            the step as it was timed. host, held_up, collectives: factors on their times.
         played_ns: the step before anything was scaled.
         shapes: of the graphs that were played.
         host_known: whether the step tells more of the host's factor than was known beforehand.
@@ -65,6 +76,7 @@ class Calibrated(msgspec.Struct, frozen=True):
     step_ns: float
     factor: float
     host: float
+    held_up: float
     collectives: float
     host_known: bool
     host_margin: float
@@ -75,42 +87,77 @@ class Calibrated(msgspec.Struct, frozen=True):
 def calibrate(schedules: Sequence[RankSchedule], step_ns: float, belief: HostBelief) -> Calibrated:
     """The schedules, scaled so that they take `step_ns`."""
     factors = np.linspace(0.0, MOST_HOST, HOSTS + 1)
+    paces = HELD_UP if _held_up_ns(schedules) > MATTERS * step_ns else (1.0,)
     shapes: Shapes = {}
-    scenarios = [*(_with_host(schedules, f) for f in factors), schedules]
+    scenarios = [*(_with_host(schedules, f, pace) for pace in paces for f in factors), schedules]
     *played, as_it_is = simulate_all(scenarios, shapes)
-    host, known, margin = _weighed(factors, np.array(played) / step_ns, belief)
-    chosen, collectives = _with_host(schedules, host), 1.0
+    steps = np.array(played).reshape(len(paces), len(factors)) / step_ns
+    host, held_up, known, margin = _weighed(factors, np.array(paces), steps, belief)
+    chosen, collectives = _with_host(schedules, host, held_up), 1.0
     if known:
         takes = simulate(chosen, shapes)
     else:
         chosen, collectives, takes = _with_collectives(chosen, step_ns, shapes)
     factor = step_ns / takes
-    return Calibrated(chosen, takes, factor, host, collectives, known, margin, as_it_is, shapes)
+    return Calibrated(
+        *(chosen, takes, factor, host, held_up, collectives, known, margin, as_it_is, shapes)
+    )
 
 
-def _with_host(schedules: Sequence[RankSchedule], factor: float) -> list[RankSchedule]:
-    return [with_host(schedule, factor) for schedule in schedules]
+def _with_host(
+    schedules: Sequence[RankSchedule], factor: float, held_up: float
+) -> list[RankSchedule]:
+    return [with_host(schedule, factor, held_up) for schedule in schedules]
 
 
-def _weighed(factors: Floats, steps: Floats, belief: HostBelief) -> tuple[float, bool, float]:
-    """The likeliest factor on the host's time, given the belief and the step.
+def _held_up_ns(schedules: Sequence[RankSchedule]) -> float:
+    """Pauses and stalls of a step, of the rank with most of them."""
+    return max(float(p.tasks.held_up.sum()) / p.iterations for p in schedules)
+
+
+def _weighed(
+    factors: Floats, paces: Floats, steps: Floats, belief: HostBelief
+) -> tuple[float, float, bool, float]:
+    """The likeliest factors on the host's time, given what is known beforehand and the step.
 
     Args:
-        factors: on the host's time. steps: what is played with each, over the step as it is.
+        factors: on what the host launches. paces: on pauses and stalls; a single one is certain.
+        steps: what is played with each pair, over the step as it is; a row a pace.
 
     Returns:
-        (factor, known, margin), as in `Calibrated`.
+        (host, held_up, known, margin), as in `Calibrated`.
     """
-    fine = np.linspace(factors[0], factors[-1], FINE + 1)
-    step = np.interp(fine, factors, steps)
-    cost = ((step - 1) / STEP_ERROR) ** 2 + ((fine - belief.factor) / belief.error) ** 2
-    at = int(np.argmin(cost))
-    host = float(fine[at])
-    around = slice(max(at - FINE // HOSTS // 2, 0), at + FINE // HOSTS // 2 + 1)
-    slope = float((step[around][-1] - step[around][0]) / (fine[around][-1] - fine[around][0]))
-    told, believed = (slope / STEP_ERROR) ** 2, 1 / belief.error**2
+    host = np.linspace(factors[0], factors[-1], FINE + 1)
+    held_up = np.linspace(paces[0], paces[-1], 1 + round(BETWEEN * float(np.ptp(paces))))
+    step = _between(paces, np.stack([np.interp(host, factors, row) for row in steps]), held_up)
+    cost = ((step - 1) / STEP_ERROR) ** 2 + ((host - belief.factor) / belief.error) ** 2
+    cost += ((held_up[:, None] - 1) / HELD_UP_ERROR) ** 2
+    row, at = np.unravel_index(int(np.argmin(cost)), cost.shape)
+    slope = _slope(host, step[row], int(at), FINE // HOSTS // 2)
+    beside = _slope(held_up, step[:, at], int(row), BETWEEN // 4) * HELD_UP_ERROR
+    # The step tells as little of one factor as it leaves open what the other one is.
+    told = slope**2 / (STEP_ERROR**2 + beside**2)
+    believed = 1 / belief.error**2
     error = (told + believed) ** -0.5
-    return host, told > believed, NINE_OF_TEN * error / max(host, error)
+    margin = NINE_OF_TEN * error / max(float(host[at]), error)
+    return float(host[at]), float(held_up[row]), told > believed, margin
+
+
+def _between(paces: Floats, steps: Floats, wanted: Floats) -> Floats:
+    """Rows between those of some paces, by straight lines."""
+    if len(paces) == 1:
+        return steps
+    right = np.clip(np.searchsorted(paces, wanted), 1, len(paces) - 1)
+    part = ((wanted - paces[right - 1]) / (paces[right] - paces[right - 1]))[:, None]
+    found: Floats = steps[right - 1] * (1 - part) + steps[right] * part
+    return found
+
+
+def _slope(places: Floats, values: Floats, at: int, reach: int) -> float:
+    """Of values around a place, `reach` places to each side; 0 where there is one alone."""
+    around = slice(max(at - reach, 0), at + reach + 1)
+    apart = float(np.ptp(places[around]))
+    return float(values[around][-1] - values[around][0]) / apart if apart else 0.0
 
 
 def _with_collectives(

@@ -58,6 +58,7 @@ def without_host(tasks: Tasks, left: Leftovers) -> Tasks:
         first_host=nothing,
         host=nothing,
         pause=nothing,
+        stall=nothing,
         lag=np.maximum(tasks.lag, left.gap * tasks.ops),
     )
 

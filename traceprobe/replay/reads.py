@@ -48,7 +48,7 @@ def find_reads(tasks: Tasks) -> Reads:
     copies, awaiting = np.zeros(count, bool), np.zeros(count, bool)
     copies[awaited[read]] = awaiting[waits[read]] = True
     host = np.where(copies, np.maximum(tasks.host - CALL_NS * tasks.ops, 0.0), tasks.host)
-    launches = np.minimum(tasks.host, CALL_NS * tasks.ops * ~copies + tasks.pause)
+    launches = np.minimum(tasks.host, CALL_NS * tasks.ops * ~copies + tasks.held_up)
     between = _between(tasks, copies)
     return Reads(copies, awaiting, np.where(between, launches, host))
 
@@ -62,6 +62,7 @@ def without_reads(tasks: Tasks) -> Tasks:
         awaits=np.where(reads.awaiting, 0, tasks.awaits),
         host=reads.host,
         pause=np.minimum(tasks.pause, reads.host),
+        stall=np.minimum(tasks.stall, np.maximum(reads.host - tasks.pause, 0.0)),
         first_host=np.minimum(tasks.first_host, reads.host),
     )
 

@@ -26,12 +26,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": COMPUTE_PHASES,
 }
 """What of the GPU's work can be named, and which kinds of tasks that is."""
-REMOVABLE = (*GROUPS, "data-wait", "pauses", "host", "reads", "sync", "skew")
+REMOVABLE = (*GROUPS, "data-wait", "pauses", "stalls", "host", "reads", "sync", "skew")
 SPEEDABLE = (*GROUPS, "host", "loader")
 OVERLAPPABLE = OFF_DEVICE
 NAMES: Mapping[str, str] = {
     "data-wait": "waiting for data",
     "pauses": "pauses of the host",
+    "stalls": "allocating and compiling by the host",
     "host": "host time",
     "reads": "reading of values by the host",
     "sync": "waiting of the host for the GPU",
@@ -123,7 +124,12 @@ def together(one: Changes, other: Changes, *, shared: bool = False) -> Changes:
 
 def _covering(name: str) -> set[str]:
     """What has to be removed so that a part with this name is gone."""
-    wider = {"loader": "data-wait", "pauses": "host", **dict.fromkeys(COMPUTE_PHASES, "compute")}
+    wider = {
+        "loader": "data-wait",
+        "pauses": "host",
+        "stalls": "host",
+        **dict.fromkeys(COMPUTE_PHASES, "compute"),
+    }
     return {name, wider.get(name, name)}
 
 
@@ -152,9 +158,15 @@ def apply(schedule: RankSchedule, changes: Changes, left: Leftovers = LIKELY) ->
     return replace(schedule, tasks=tasks, period=period)
 
 
-def with_host(schedule: RankSchedule, factor: float) -> RankSchedule:
-    """The schedule with the host's own time times `factor`, of which a loader in it is a part."""
+def with_host(schedule: RankSchedule, factor: float, held_up: float = 1.0) -> RankSchedule:
+    """The schedule with the host's own time times `factor`, of which a loader in it is a part.
+
+    Args:
+        held_up: factor on what pauses and stalls last.
+    """
     tasks = schedule.tasks.hosted(factor)
+    if held_up != 1:
+        tasks = tasks.held_up_for(held_up, held_up)
     if schedule.loads:
         tasks = replace(tasks, data_wait=tasks.data_wait * factor)
     return replace(schedule, tasks=tasks)
@@ -164,7 +176,9 @@ def _removed(tasks: Tasks, name: str, left: Leftovers) -> Tasks:
     if name == "data-wait":
         return replace(tasks, data_wait=np.zeros(len(tasks)))
     if name == "pauses":
-        return tasks.unpaused()
+        return tasks.held_up_for(0.0, 1.0)
+    if name == "stalls":
+        return tasks.held_up_for(1.0, 0.0)
     if name == "host":
         return without_host(tasks, left)
     if name == "communication":
@@ -296,6 +310,7 @@ def check(schedule: RankSchedule, changes: Changes) -> None:
         "data-wait": waits,
         "loader": waits,
         "pauses": bool(tasks.pause.any()),
+        "stalls": bool(tasks.stall.any()),
         "reads": bool(find_reads(tasks).copies.any()),
         "sync": bool(tasks.awaits.any()),
         "skew": bool(tasks.collective.any()),

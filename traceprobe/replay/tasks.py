@@ -31,7 +31,8 @@ class Tasks(msgspec.Struct, frozen=True):
         line: thread that launches, or threads that take turns.
         group: of a message, the number of the process group that makes it together, which is
             the same on all ranks; UNNAMED where a message has no known one, else ALONE.
-        pause: part of `host` that is no launching, and stays where that gets faster.
+        pause, stall: parts of `host` that are no launching, and stay where that gets faster: a
+            pause is without any call, a stall in the driver for memory or in a compiler.
         alone, alone_host: shares of `duration` and `host` that are left without communication.
         row, back: pairs of a task, by its number, and the distance to one that must end before.
     """
@@ -42,6 +43,7 @@ class Tasks(msgspec.Struct, frozen=True):
     first_host: Floats
     host: Floats
     pause: Floats
+    stall: Floats
     duration: Floats
     lag: Floats
     tail: Floats
@@ -93,17 +95,28 @@ class Tasks(msgspec.Struct, frozen=True):
 
     def hosted(self, factors: float | Floats) -> Tasks:
         """The tasks with the host's launching times `factors`, one for all or one for each."""
-        host = self.pause + np.maximum(self.host - self.pause, 0.0) * factors
-        before = np.minimum(self.pause, self.first_host)
+        host = self.held_up + np.maximum(self.host - self.held_up, 0.0) * factors
+        before = np.minimum(self.held_up, self.first_host)
         first_host = before + (self.first_host - before) * factors
         return replace(self, first_host=np.minimum(first_host, host), host=host)
 
-    def unpaused(self) -> Tasks:
-        """The tasks without pauses of the host."""
-        host = np.maximum(self.host - self.pause, 0.0)
-        first_host = np.maximum(self.first_host - self.pause, 0.0)
-        nothing = np.zeros(len(self))
-        return replace(self, first_host=np.minimum(first_host, host), host=host, pause=nothing)
+    @property
+    def held_up(self) -> Floats:
+        """Part of `host` that is no launching."""
+        return self.pause + self.stall
+
+    def held_up_for(self, pause: float, stall: float) -> Tasks:
+        """The tasks with pauses and stalls of the host times these factors."""
+        more = (pause - 1) * self.pause + (stall - 1) * self.stall
+        host = np.maximum(self.host + more, 0.0)
+        first_host = np.clip(self.first_host + more, 0.0, host)
+        return replace(
+            self,
+            first_host=first_host,
+            host=host,
+            pause=self.pause * pause,
+            stall=self.stall * stall,
+        )
 
     def without_needs(self, which: Bools) -> Tasks:
         """The tasks, of which some need nothing of other streams."""
@@ -122,7 +135,7 @@ class Tasks(msgspec.Struct, frozen=True):
         return Tasks(**rows, row=row.astype(np.int64), back=self.back[each])
 
 
-_TIMES = ("first_host", "host", "pause", "duration", "lag", "tail")
+_TIMES = ("first_host", "host", "pause", "stall", "duration", "lag", "tail")
 _SHARES = ("alone", "alone_host")
 ROWS = tuple(name for name in Tasks.__struct_fields__ if name not in ("row", "back"))
 """Columns with a value for each task."""
@@ -139,6 +152,7 @@ class Task(msgspec.Struct, frozen=True):
     first_host: float = 0.0
     host: float = 0.0
     pause: float = 0.0
+    stall: float = 0.0
     duration: float = 0.0
     lag: float = 0.0
     tail: float = 0.0

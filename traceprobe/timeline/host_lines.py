@@ -7,6 +7,8 @@ it waits for an operation of the device, and that in which it waits for data.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
@@ -48,21 +50,42 @@ def lines(account: DeviceTimeline, ops: pl.DataFrame) -> Int64s:
     return found
 
 
-def host_times(
-    account: DeviceTimeline, ops: pl.DataFrame, line: Int64s, told: Dependencies
-) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """End of each launch, host time before it, the row the host waits for, and time for data.
+class HostTimes(NamedTuple):
+    """What the host does before each operation.
 
-    The last of the five is that part of host time in which the host paused.
+    Args:
+        launched: end of its launch. spent: host time before it, waiting left out.
+        awaits: row that the host waits for, UNKNOWN for none. fetching: time it waits for data.
+        paused, stalled: parts of `spent`: long stretches without any call, and calls that take as
+            long whether a profiler runs or not.
+    """
+
+    launched: Int64s
+    spent: Int64s
+    awaits: Int64s
+    fetching: Int64s
+    paused: Int64s
+    stalled: Int64s
+
+
+def host_times(
+    account: DeviceTimeline,
+    ops: pl.DataFrame,
+    line: Int64s,
+    told: Dependencies,
+    stalls: Intervals,
+) -> HostTimes:
+    """What the host does before each operation.
 
     A blocking copy is launched when its call begins; the rest of the call is waiting.
 
     Args:
         line: of each operation, from `lines`. told: what the trace tells of the operations.
+        stalls: when the host was in calls of the driver for memory, or compiled.
     """
     own = _blocking_copies(ops)
     launched = np.where(own, ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy())
-    spent, fetching, paused = (np.zeros(len(ops), np.int64) for _ in range(3))
+    spent, fetching, paused, stalled = (np.zeros(len(ops), np.int64) for _ in range(4))
     awaits = np.full(len(ops), UNKNOWN, dtype=np.int64)
     host = account.process.host
     data = subtract(merge(host.data_annotated, host.data_inferred), host.profiler)
@@ -78,12 +101,14 @@ def host_times(
         at = np.maximum(mine, previous)
         unspent = measure_until(left_out, at) - measure_until(left_out, previous)
         spent[rows] = np.maximum(at - previous - unspent, 0)
-        pauses = subtract(host.quiet.host, left_out)
+        stuck = subtract(stalls, left_out)
+        stalled[rows] = measure_until(stuck, at) - measure_until(stuck, previous)
+        pauses = subtract(host.quiet.host, merge(left_out, stuck))
         paused[rows] = measure_until(pauses, at) - measure_until(pauses, previous)
         fetching[rows] = measure_until(waiting_for_data, at) - measure_until(
             waiting_for_data, previous
         )
-    return launched, spent, awaits, fetching, paused
+    return HostTimes(launched, spent, awaits, fetching, paused, stalled)
 
 
 def _blocking_copies(ops: pl.DataFrame) -> Bools:

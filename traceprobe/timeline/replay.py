@@ -29,10 +29,13 @@ from traceprobe.timeline.dependencies import Dependencies, dependencies
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.operators import launching_operators
 from traceprobe.timeline.partition import TRANSFER_KINDS
+from traceprobe.timeline.stalls import stalls
 
 MAX_ITERATIONS = 4
 COMMUNICATION = ("slowed_ns", "packing_ns", "packing_host_ns")
 """Columns with what there would not be without communication."""
+NOT_SLOWED = ("pause_ns", "stall_ns")
+"""Columns with parts of the host's time that a profiler makes no longer."""
 GRAIN = 1 / 200
 """Longest row of joined operations, as a part of the mean step."""
 MAX_OPS = 400_000
@@ -96,7 +99,8 @@ def schedule(account: DeviceTimeline, names: Sequence[str]) -> Schedule | None:
         return None
     step = float(np.diff(account.edges).mean())
     beside = communication_columns(account, names)[ops["number"].to_numpy()]
-    return _joined(account, ops, beside, chosen, step * GRAIN)
+    launched = launched_rows(account, ops, beside, names)
+    return _joined(*launched, chosen, step * GRAIN)
 
 
 def launched_ops(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
@@ -126,7 +130,7 @@ def consecutive(account: DeviceTimeline) -> Int64s:
 
 
 def launched_rows(
-    account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame
+    account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame, names: Sequence[str]
 ) -> tuple[pl.DataFrame, Needs, int]:
     """One row for each operation in launch order, what each needs, and the latency of launches.
 
@@ -138,7 +142,9 @@ def launched_rows(
     before = _stream_free(stream, t1)
     line = host_lines.lines(account, ops)
     told = dependencies(ops, account.process.events)
-    launched, host, awaits, data, paused = host_lines.host_times(account, ops, line, told)
+    stuck = stalls(account.process, names)
+    host = host_lines.host_times(account, ops, line, told, stuck)
+    launched = host.launched
     kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
     latency = _latency(t0, t1, launched, before, ops["launch_t0"].to_numpy(), kernels)
     ready = np.maximum(before, launched + latency)
@@ -154,15 +160,16 @@ def launched_rows(
         "kind": kind,
         "stream": stream,
         "line": line,
-        "host_ns": host,
-        "pause_ns": paused,
+        "host_ns": host.spent,
+        "pause_ns": host.paused,
+        "stall_ns": host.stalled,
         "duration_ns": t1 - t0,
         "lag_ns": np.maximum(late, 0),
         "slowed_ns": beside["slowed_ns"].to_numpy(),
         "packing_ns": beside["packing_ns"].to_numpy(),
-        "packing_host_ns": packing_host_ns(beside, launched, host),
-        "data_wait_ns": data,
-        "awaits": awaits,
+        "packing_host_ns": packing_host_ns(beside, launched, host.spent),
+        "data_wait_ns": host.fetching,
+        "awaits": host.awaits,
         "bytes": np.where(message, ops["bytes"].to_numpy(), UNKNOWN),
         "group": _groups(ops),
         "t0": t0,
@@ -272,10 +279,9 @@ def _by_design(ops: pl.DataFrame, kind: Int64s) -> list[tuple[int, int]]:
 
 
 def _joined(
-    account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame, chosen: Int64s, grain: float
+    launched: pl.DataFrame, needs: Needs, latency: int, chosen: Int64s, grain: float
 ) -> Schedule:
     """Neighbours joined into rows of up to `grain` ns, those of the chosen iterations."""
-    launched, needs, latency = launched_rows(account, ops, beside)
     row_of = np.cumsum(_begins(launched, needs, grain)) - 1
     count = int(row_of[-1]) + 1
     awaits = launched["awaits"].to_numpy()
@@ -289,7 +295,7 @@ def _joined(
         .agg(
             pl.col((*first, "awaits")).first(),
             pl.col("host_ns").first().alias("first_host_ns"),
-            pl.col("host_ns", "pause_ns", "duration_ns", "lag_ns", *COMMUNICATION).sum(),
+            pl.col("host_ns", *NOT_SLOWED, "duration_ns", "lag_ns", *COMMUNICATION).sum(),
             (pl.col("duration_ns") + pl.col("lag_ns")).last().alias("tail_ns"),
             pl.len().cast(pl.Int64).alias("ops"),
             pl.col("t0").min().alias("start_ns"),
