@@ -26,8 +26,9 @@ ADVICE = {
     definition="Duration of the matrix kernels (products, convolutions, attention) of forward and "
     "backward pass by the precision that their names tell: without tensor cores, TF32, 16 bits or "
     "fewer. The saving of those with more than 16 bits is by the ratios of the GPU's dense peaks "
-    "to that of bf16, or of fp16 where the GPU has no bf16, as in `tf32-off`; all other kernels "
-    "are halved, since their operands have half the size.",
+    "to that of bf16, or of fp16 where the GPU has no bf16; fp32 is taken to reach half of its "
+    "peak at least, TF32 seven tenths. All other kernels are halved, since their operands have "
+    "half the size.",
     verify="`kernel_ns` moves from `matmul_fp32` and `matmul_tf32` to `matmul_half`.",
     of_gpu=True,
 )
@@ -56,20 +57,25 @@ def lower_precision(evidence: Evidence) -> Answer:
     target = _target(devices)
     if target is None:
         return not_applicable(f"{devices[0].name} is not faster in 16 bits")
-    kept_fp32 = FIXED.fp32_reached * _kept(devices, "fp32", target)
-    kept_tf32 = _kept(devices, "tf32", target)
-    saving = (
-        fp32 * (1 - kept_fp32)
-        + tf32 * (1 - kept_tf32)
-        + three * (1 - kept_tf32 / FIXED.tf32_products)
-        + evidence.kernel_ms(*OTHERS) * (1 - FIXED.halved_operands)
-    )
+    by_peaks = _kept(devices, "fp32", target), _kept(devices, "tf32", target)
+
+    def saved(of_fp32: float, of_tf32: float, of_others: float) -> float:
+        kept_fp32, kept_tf32 = by_peaks[0] * of_fp32, by_peaks[1] * of_tf32
+        return (
+            fp32 * (1 - min(kept_fp32, 1.0))
+            + tf32 * (1 - min(kept_tf32, 1.0))
+            + three * (1 - min(kept_tf32 / FIXED.tf32_products, 1.0))
+            + evidence.kernel_ms(*OTHERS) * (1 - of_others)
+        )
+
+    most = saved(FIXED.fp32_reached, FIXED.tf32_reached, FIXED.halved_operands)
+    usual = saved(FIXED.fp32_usual, FIXED.tf32_to_half_usual, FIXED.halved_usual)
     return Answer(
         status,
         [times],
-        evidence.saving(saving, *PRODUCTS, *OTHERS),
+        evidence.saving(most, *PRODUCTS, *OTHERS),
         ADVICE[target],
-        changes=evidence.faster(FIXED.half_usual * saving, FIXED.usual_margin),
+        changes=evidence.faster(usual, FIXED.half_margin),
     )
 
 

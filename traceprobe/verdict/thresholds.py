@@ -566,9 +566,21 @@ class Constants(msgspec.Struct, frozen=True):
         "a matrix product in fp32 reaches",
         "chosen: well below the 0.76 measured on an H200, docs/validation/hardware.md",
     ] = 0.5
+    tf32_reached: Annotated[
+        float,
+        "share of the peak",
+        "a matrix product in TF32 reaches",
+        "chosen: below what cuBLAS reaches, convolutions and small products do not reach that",
+    ] = 0.7
     unaligned_kept: Annotated[
         float, "ratio", "time of an aligned matrix kernel", "16 bytes are read at a time, not 2"
     ] = 1 / 8
+    other_kernels: Annotated[
+        float,
+        "ratio",
+        "the same where aligned products are another kind of kernel",
+        "twice the rate of `mma.sync`: Hopper's `wgmma`, whose operands come by TMA in 16 bytes",
+    ] = 1 / 16
     host_kept: Annotated[
         float,
         "ratio",
@@ -585,12 +597,30 @@ class Constants(msgspec.Struct, frozen=True):
         "TF32 gives",
         "docs/validation: 0.73 of `unet-fp32`, 0.81 of `gpt2-fp32`",
     ] = 0.77
-    half_usual: Annotated[
+    fp32_usual: Annotated[
         float,
-        "share of the saving",
-        "16 bits give",
-        "docs/validation: 0.91 of `unet-device`, 0.84 of `gpt2-fp32`, 0.90 of `gpt2-tf32`",
-    ] = 0.88
+        "ratio",
+        "time in 16 bits of products in fp32, over that by the peaks",
+        "docs/slowbench.md: 0.9 to 1.2 of five programs, H200",
+    ] = 1.15
+    tf32_to_half_usual: Annotated[
+        float,
+        "ratio",
+        "time in 16 bits of products in TF32, over that by the peaks",
+        "docs/slowbench.md: 0.83 to 1.02 of three programs, H200",
+    ] = 0.9
+    halved_usual: Annotated[
+        float,
+        "ratio",
+        "time of other kernels in 16 bits, usually",
+        "chosen: between half and what stays in fp32",
+    ] = 0.6
+    half_margin: Annotated[
+        float,
+        "share of the gain",
+        "error of what 16 bits give",
+        "chosen: covers the above, and GPUs that were not measured",
+    ] = 0.15
     fusion_usual: Annotated[
         float,
         "share of the saving",
@@ -624,6 +654,12 @@ class Constants(msgspec.Struct, frozen=True):
         "time of an aligned matrix kernel, usually",
         "docs/validation: the head of `gpt2-bf16`, aligned, at the rate of its other products",
     ] = 1 / 4
+    other_kernels_usual: Annotated[
+        float,
+        "ratio",
+        "the same where aligned products are another kind of kernel",
+        "docs/slowbench.md: 0.07 to 0.10 of three programs, 0.15 of `gpt`, H200",
+    ] = 0.1
     usual_margin: Annotated[
         float, "share of the gain", "error of what other kernels give", "chosen: covers the above"
     ] = 0.3
