@@ -21,6 +21,9 @@ MOST = 0.9
 """A call that lasts for more of its copy than this waits for the copy."""
 QUEUE = 1000
 """With so many operations launched and not ended, a launch may wait for room: CUDA holds 1024."""
+ESTIMATED = 0.7
+"""How many of them were launched before the recording is known as well as the device's rate is
+steady: by a part of so much at least."""
 LONG_CALL_NS = 20_000
 """A launch that takes longer beside a full queue waited for room."""
 OWN_LINE = 0.05
@@ -142,7 +145,8 @@ def _waiting(
     began, ended = ops["launch_t0"].to_numpy()[rows], ops["launch_t1"].to_numpy()[rows]
     mine = own[rows]
     full = ~mine & (ended - began > LONG_CALL_NS)
-    full &= _outstanding(account, began, ended) >= QUEUE
+    outstanding, unseen = _outstanding(account, began, ended)
+    full &= outstanding >= QUEUE * np.where(unseen > 0, ESTIMATED, 1.0)
     blocking = _blocking(account, ops[rows], began[mine])
     calls_t0 = np.concatenate([blocking["t0"].to_numpy(), began[full], began[mine]])
     calls_t1 = np.concatenate([blocking["t1"].to_numpy(), ended[full], ended[mine]])
@@ -167,11 +171,22 @@ def _waiting(
     return merge(union(calls_t0[known], until[known]), union(began[full], ended[full]))
 
 
-def _outstanding(account: DeviceTimeline, began: Int64s, ended: Int64s) -> Int64s:
-    """Operations that were launched before each of these calls and had not ended when it did."""
+def _outstanding(account: DeviceTimeline, began: Int64s, ended: Int64s) -> tuple[Int64s, Int64s]:
+    """Operations that were launched before each of these calls and had not ended when it did.
+
+    What a recording begins with is done after all that was launched before, which it does not show:
+    as many operations as the device does at its usual rate until then.
+
+    Returns:
+        (all, unseen): the second are those of the first that are not in the recording.
+    """
     launches = np.sort(account.ops["launch_t0"].to_numpy())
     ends = np.sort(account.ops["t1"].to_numpy())
-    return np.searchsorted(launches, began) - np.searchsorted(ends, ended, "right")
+    first = int(account.ops["t0"].to_numpy().min())
+    rate = len(ends) / max(int(ends[-1]) - first, 1)
+    unseen = (np.maximum(first - ended, 0) * rate).astype(np.int64)
+    seen = np.searchsorted(launches, began) - np.searchsorted(ends, ended, "right")
+    return seen + unseen, unseen
 
 
 def _blocking(account: DeviceTimeline, ops: pl.DataFrame, left_out: Int64s) -> pl.DataFrame:
