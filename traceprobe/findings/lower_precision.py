@@ -70,12 +70,13 @@ def lower_precision(evidence: Evidence) -> Answer:
 
     most = saved(FIXED.fp32_reached, FIXED.tf32_reached, FIXED.halved_operands)
     usual = saved(FIXED.fp32_usual, FIXED.tf32_to_half_usual, FIXED.halved_usual)
+    spent = evidence.kernel_ms(*PRODUCTS, *OTHERS)
     return Answer(
         status,
         [times],
         evidence.saving(most, *PRODUCTS, *OTHERS),
         ADVICE[target],
-        changes=evidence.faster(usual, FIXED.half_margin),
+        changes=evidence.faster(usual, FIXED.half_margin * (spent - usual) / usual),
     )
 
 
