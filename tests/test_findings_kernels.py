@@ -53,7 +53,8 @@ REST = {"other": 4, "fused": 6, "softmax": 2, "layout": 4}
 
 def test_the_ratio_of_peaks_says_what_16_bits_save():
     found = applied(lower_precision, run(matmul_fp32=40, matmul_tf32=8, matmul_3xtf32=6, **REST))
-    kept = 40 * H200_FP32_TO_BF16 + 8 / 2 + 6 / 6 + 16 / 2
+    # TF32 reaches seven tenths of its peak at least, which is half of that of bf16.
+    kept = 40 * H200_FP32_TO_BF16 + 8 * 0.7 / 2 + 6 * 0.7 / 6 + 16 / 2
     assert found.status == "warn"
     assert found.saving_ms_per_step == pytest.approx(70 - kept, rel=1e-3)
     assert "bfloat16" in found.advice
@@ -281,9 +282,19 @@ def test_half_precision_is_not_told_to_go_lower():
     assert (found.status, found.saving_ms_per_step) == ("pass", None)
 
 
-def test_unaligned_matrices_keep_an_eighth():
-    found = applied(unaligned_matmul, run(matmul_unaligned=40))
-    assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(35))
+@pytest.mark.parametrize(
+    ("gpu", "kept"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 1 / 8),
+        ("NVIDIA GeForce RTX 3090", 1 / 8),
+        ("", 1 / 8),
+        ("NVIDIA H200", 1 / 16),
+    ],
+)
+def test_unaligned_matrices_keep_a_part(gpu, kept):
+    found = applied(unaligned_matmul, run(matmul_unaligned=40, gpu=gpu))
+    assert found.status == "warn"
+    assert found.saving_ms_per_step == pytest.approx(40 * (1 - kept))
     assert applied(unaligned_matmul, run(matmul_unaligned=4)).status == "pass"
 
 

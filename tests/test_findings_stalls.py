@@ -108,6 +108,8 @@ def test_memory_of_the_driver_in_every_step_says_what_it_is_for(
     assert found.advice.startswith(advice)
     assert 3 < found.predicted.ms <= found.saving_ms_per_step <= 4
     (rank,) = report.ranks
+    driver = sum(c.t1 - c.t0 for c in loop(stall).calls if c.api in ("cudaFree", "cudaMalloc"))
+    assert sum(rank.replay.stall_ns) == driver * rank.replay.iterations // STEPS
     both = found.saving_ms_per_step + finding(report, "host-overhead").saving_ms_per_step
     assert both == pytest.approx(rank.summary.launch_idle_ns / rank.summary.steps / MS)
 
@@ -320,11 +322,15 @@ def test_ranks_that_record_more_steps_compile_no_longer_in_each():
     )
 
 
+@pytest.mark.parametrize("rule", [allocator_stalls, recompilation])
 @pytest.mark.parametrize(
-    ("rule", "factor"), [(allocator_stalls, 80 / (80 - 8)), (recompilation, 100 / (100 - 8))]
+    ("unprofiled_ms", "most"), [(None, 8), (90.0, 90 - 60), (72.0, 72 - 60), (66.0, 66 - 60)]
 )
-def test_the_driver_is_no_faster_without_a_profiler(rule, factor):
-    """Stalls of 8 ms in a step of 100 ms, which takes 80 ms without the profiler."""
+def test_the_driver_is_no_faster_without_a_profiler(rule, unprofiled_ms, most):
+    """Stalls of 8 ms in a step of 100 ms with 60 ms of work on the device.
+
+    What is left of the host may be shorter than that without the profiler.
+    """
     steps = 8
     stall = {"iterations": steps, "host_ns": 8 * MS * steps, "cost_ns": 8 * MS * steps, "lines": {}}
     given = {"allocations_per_step": 0.0, "frees_per_step": 1.0, "for_room": 0.0}
@@ -334,5 +340,6 @@ def test_the_driver_is_no_faster_without_a_profiler(rule, factor):
         else records.host(compilations=Compilations(**stall, frames=[]))
     )
     rank = records.rank(IDLE, steps=steps, host=host)
-    _, changes = rule.examine(evidence(rank, unprofiled_ms=80.0))
-    assert changes.speedup["host"] == pytest.approx(factor, abs=1e-3)
+    found, changes = rule.examine(evidence(rank, unprofiled_ms=unprofiled_ms))
+    assert found.saving_ms_per_step == pytest.approx(most)
+    assert changes.removed == {"stalls"}

@@ -10,6 +10,7 @@ import traceprobe
 from tests.analyses import report_of, runs
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
+from tests.builders.scenario import Script
 from traceprobe.compare.run import observe
 from traceprobe.errors import ImpossibleChange
 from traceprobe.records.recording import RecordedBlock, Recording
@@ -31,6 +32,7 @@ from traceprobe.replay.tasks import (
 from traceprobe.whatif.summary import what_if
 
 US = 1_000
+MS = 1_000_000
 LOOP = {
     "steps": 6,
     "h2d_ns": 400_000,
@@ -256,9 +258,40 @@ def test_the_host_is_scaled_to_the_unprofiled_step():
         90,
         HALF,
     )
-    assert found.host == pytest.approx(0.75, rel=1e-2)
+    # Weighed by errors of 0.05 of the step and of 0.15: the step falls as the host's factor does.
+    assert found.host == pytest.approx((0.75 * (120 / 90 * 0.15 / 0.05) ** 2 + 0.5) / 17, rel=1e-2)
     assert found.host_known
     assert found.factor * simulate(found.schedules) == pytest.approx(90)
+
+
+def test_pauses_that_were_longer_are_no_slower_host():
+    """Launching for 120 ns and a pause of 30: 90 were expected without the profiler, 120 it was.
+
+    The 30 more are shared out by squared errors: those of launching, of the pause, of the step.
+    """
+    paused = [schedule(task(host=150, pause=30, duration=10))]
+    found = calibrate(paused, 120, HALF)
+    launching, pause, step = (120 * 0.15) ** 2, (30 * 0.4) ** 2, (120 * 0.05) ** 2
+    each = (120 - 90) / (launching + pause + step)
+    assert found.host == pytest.approx(0.5 + each * launching / 120, rel=1e-2)
+    assert found.held_up == pytest.approx(1 + each * pause / 30, rel=1e-2)
+    assert found.factor * simulate(found.schedules) == pytest.approx(120)
+    without = [apply(each, Changes(removed=frozenset({"pauses"}))) for each in found.schedules]
+    assert simulate(without) == pytest.approx(120 * found.host, rel=1e-6)
+
+
+def test_pauses_that_hardly_are_any_are_not_weighed():
+    found = calibrate([schedule(task(host=100, pause=1, duration=10))], 50, HALF)
+    assert found.held_up == 1
+
+
+@pytest.mark.parametrize(("gone", "left"), [("pauses", 70), ("stalls", 80), ("host", 0)])
+def test_pauses_and_stalls_of_the_host_go_by_themselves(gone, left):
+    held = schedule(task(host=100, pause=30, stall=20, duration=1))
+    changed = apply(held, Changes(removed=frozenset({gone})))
+    assert changed.tasks.host.tolist() == [left]
+    faster = apply(held, Changes(speedup={"host": 5}))
+    assert faster.tasks.host.tolist() == [30 + 20 + 50 / 5]
 
 
 def test_collectives_are_scaled_where_the_host_does_not_matter():
@@ -475,3 +508,19 @@ def test_waiting_for_other_ranks_is_not_noise_of_a_rank(waiting):
     ]
     steady = replace(report, ranks=[replace(rank, iterations=waited)])
     assert half_width(steady) == pytest.approx(half_width(with_steps(waiting, (4.0,) * 4)))
+
+
+@pytest.mark.parametrize(("ahead", "own"), [(900, False), (0, True)])
+def test_launches_into_a_queue_that_was_full_before_the_recording_wait(tmp_path, ahead, own):
+    """Kernels of 1 ms, each launch as long as one, and as many kernels ahead of the first."""
+    script = Script()
+    for k in range(80):
+        at, t0 = k * MS, (1 + k + ahead) * MS
+        if k % 10 == 0:
+            script.range(f"step {k // 10}", at, at + 10 * MS)
+        script.op("kernel", t0, t0 + MS - 1_000, (at, at + MS - 5_000), name=f"gemm_{k % 10}")
+    path = tmp_path / "trace.json"
+    kineto.write(script.build(), path)
+    replay = report_of(path).ranks[0].replay
+    each = sum(replay.host_ns) / sum(replay.ops)
+    assert each > 0.9 * MS if own else each < 0.02 * MS

@@ -32,7 +32,7 @@ def command(
         typer.Option(
             metavar="PART",
             rich_help_panel=CHANGES,
-            help="Part to leave out, repeatable: data-wait, pauses, host, reads, sync, skew, "
+            help="Part to leave out, repeatable: data-wait, pauses, stalls, host, reads, sync, skew, "
             "communication, h2d, d2h or a phase.",
         ),
     ] = None,

@@ -24,7 +24,9 @@ _EMPTIED = "Take `torch.cuda.empty_cache()` out of the loop: what PyTorch keeps,
     "`cudaFree`, `cuMemMap`, `cuMemUnmap`), on the threads that launch, in more than half of the "
     "used iterations and in at least three, or with memory given back in each of two. `cudaFree` "
     "waits for the GPU. The saving is the idle "
-    "time in the calls and after them until the host is ahead again, no more than they last. "
+    "time in the calls and after them until the host is ahead again, no more than they last; where "
+    "the step without a profiler is known, up to what it is longer than the device's work and two "
+    "fifths of the rest of the host's time, which the profiler slowed. "
     "Memory is given back to make room where an operator of ATen (`aten::…`) does it; in other "
     "ranges and without operators in the trace, where an allocation follows at once.",
     verify="`host.device_allocations` is gone; `torch.cuda.memory_stats()` counts no more "

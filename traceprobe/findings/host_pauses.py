@@ -22,7 +22,7 @@ _INDUCTOR = r"^triton_(poi|red|per|tem|for)_"
     definition="Idle time per step (part of `idle_host`) in long stretches in which no thread that "
     "launches work makes a call or runs an operator, and which lie inside a step: before its "
     "backward pass or its update, or after results were copied to the host. The saving is that "
-    "time.",
+    "time, or more without a profiler, as of `allocator-stalls`.",
     verify="Time the loop without a profiler and without what it does there.",
 )
 def host_pauses(evidence: Evidence) -> Answer:

@@ -59,6 +59,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Factor on the host's own time."""
     host_known: bool
     """Whether the step depends on the host, which makes its factor a measurement."""
+    held_up: float = 1.0
+    """Factor on pauses and stalls of the host; 1 in files of older versions."""
     collectives: float
     """Factor on the durations of collectives."""
     rest: float

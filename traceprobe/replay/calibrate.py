@@ -36,8 +36,10 @@ HELD_UP_ERROR = 0.4
 that from those of others; docs/slowbench.md has how much causes differ between rounds."""
 MATTERS = 0.02
 """Part of the step from which on pauses and stalls are weighed."""
-STEP_ERROR = 0.02
+STEP_ERROR = 0.05
 """Relative error of a step as it was timed, and as it is played with the right host."""
+CLOSE = 0.02
+"""Relative distance of the two from which on collectives are scaled."""
 NINE_OF_TEN = 1.645
 """Standard errors on each side of what lies inside nine times of ten."""
 
@@ -176,7 +178,7 @@ def _with_collectives(
         ]
 
     now, low, high = simulate_all([schedules, slowed(0.0), slowed(MOST_COLLECTIVES)], shapes)
-    if abs(now / step_ns - 1) <= STEP_ERROR or not low < step_ns < high:
+    if abs(now / step_ns - 1) <= CLOSE or not low < step_ns < high:
         return schedules, 1.0, now
     factor = _solve(slowed, step_ns, MOST_COLLECTIVES, shapes)
     scaled = slowed(factor)

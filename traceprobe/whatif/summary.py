@@ -49,6 +49,7 @@ def what_if(run: Observed, asked: Changes | None) -> WhatIf:
             played_ms=rounded(played.base.played_ns / 1e6),
             host=round(played.base.host, 4),
             host_known=played.base.host_known,
+            held_up=round(played.base.held_up, 4),
             collectives=round(played.base.collectives, 4),
             rest=round(played.base.factor, 4),
         ),

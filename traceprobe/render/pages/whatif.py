@@ -192,6 +192,8 @@ def _calibration(found: WhatIf) -> Iterator[str]:
             "The step does not depend on the host; its time was taken to be "
             f"{percent(c.host)} of what was recorded, as the profiler slows it."
         )
+    if c.held_up != 1:
+        yield f"Its pauses and stalls were taken to last {percent(c.held_up)} of what they did."
     if c.collectives != 1:
         yield f"Collectives were scaled to {percent(c.collectives)}."
     if round(c.rest, 3) != 1:
