@@ -32,8 +32,8 @@ def command(
         typer.Option(
             metavar="PART",
             rich_help_panel=CHANGES,
-            help="Part to leave out, repeatable: data-wait, pauses, stalls, host, reads, sync, skew, "
-            "communication, h2d, d2h or a phase.",
+            help="Part to leave out, repeatable: data-wait, pauses, stalls, host, reads, sync, "
+            "skew, communication, h2d, d2h or a phase.",
         ),
     ] = None,
     overlap: Annotated[

@@ -36,10 +36,11 @@ HELD_UP_ERROR = 0.4
 that from those of others; docs/slowbench.md has how much causes differ between rounds."""
 MATTERS = 0.02
 """Part of the step from which on pauses and stalls are weighed."""
-STEP_ERROR = 0.05
-"""Relative error of a step as it was timed, and as it is played with the right host."""
-CLOSE = 0.02
-"""Relative distance of the two from which on collectives are scaled."""
+STEP_ERROR = 0.02
+"""Relative error of a step as it was timed."""
+PLAYED_ERROR = 0.05
+"""The same of a step that is played with the right host: what it tells of the host is as uncertain.
+docs/slowbench.md: with it nine of ten measured steps lie in, or touch, the predicted intervals."""
 NINE_OF_TEN = 1.645
 """Standard errors on each side of what lies inside nine times of ten."""
 
@@ -137,12 +138,12 @@ def _weighed(
     row, at = np.unravel_index(int(np.argmin(cost)), cost.shape)
     slope = _slope(host, step[row], int(at), FINE // HOSTS // 2)
     beside = _slope(held_up, step[:, at], int(row), BETWEEN // 4) * HELD_UP_ERROR
-    # The step tells as little of one factor as it leaves open what the other one is.
-    told = slope**2 / (STEP_ERROR**2 + beside**2)
     believed = 1 / belief.error**2
-    error = (told + believed) ** -0.5
+    # The step tells as little of one factor as it leaves open what the other one is.
+    known = slope**2 / (STEP_ERROR**2 + beside**2) > believed
+    error = (slope**2 / (PLAYED_ERROR**2 + beside**2) + believed) ** -0.5
     margin = NINE_OF_TEN * error / max(float(host[at]), error)
-    return float(host[at]), float(held_up[row]), told > believed, margin
+    return float(host[at]), float(held_up[row]), known, margin
 
 
 def _between(paces: Floats, steps: Floats, wanted: Floats) -> Floats:
@@ -178,7 +179,7 @@ def _with_collectives(
         ]
 
     now, low, high = simulate_all([schedules, slowed(0.0), slowed(MOST_COLLECTIVES)], shapes)
-    if abs(now / step_ns - 1) <= CLOSE or not low < step_ns < high:
+    if abs(now / step_ns - 1) <= STEP_ERROR or not low < step_ns < high:
         return schedules, 1.0, now
     factor = _solve(slowed, step_ns, MOST_COLLECTIVES, shapes)
     scaled = slowed(factor)
