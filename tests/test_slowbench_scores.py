@@ -45,15 +45,40 @@ PAGEABLE = Said(
     ("photos.py(70): train", "photos.py(71): train"),
     saving_ms=(4.0, 5.0, 5.8),
 )
-ANSWER = Answer("traceprobe", "io", said=(SLOW_WAIT, PAGEABLE), confidence=0.9)
+ANSWER = Answer("traceprobe", "io", said=(SLOW_WAIT, PAGEABLE), confidence=0.9, step_ms=15.5)
 
 
 def test_an_answer_is_held_against_the_cause_its_class_line_and_ms():
     found = mark(ROW, ANSWER)
     assert (found.verdict, found.cls, found.place, found.line) == (True, True, 2, 2)
-    # 6.0 ms is outside of 4.0 to 5.8, and 5.5 to 6.5 touches it.
-    assert (found.saving, found.saving_near, found.width) == (False, True, 1)
+    assert found.width == 1
     assert mark(ROW, replace(ANSWER, said=(SLOW_WAIT,))).place == 0
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "saving", "error", "inside", "near"),
+    [
+        (16.0, (4.0, 6.0, 6.5), 0.0, True, True),
+        (20.0, (8.0, 9.0, 10.0), 0.1, True, True),  # it was slower as it was recorded
+        (16.0, (4.0, 5.0, 5.8), 0.1, False, True),  # 10.0 is not in 10.2 to 12.0; 9.5 to 10.5 is
+        (16.0, (1.0, 2.0, 3.0), 0.4, False, False),
+    ],
+)
+def test_the_step_without_a_cause_is_held_against_the_one_that_is_predicted(
+    step_ms, saving, error, inside, near
+):
+    said = replace(PAGEABLE, saving_ms=saving)
+    found = mark(ROW, replace(ANSWER, said=(said,), step_ms=step_ms))
+    assert found.step_error == pytest.approx(error)
+    assert (found.step_inside, found.step_near) == (inside, near)
+
+
+def test_of_two_causes_the_other_one_stays_in_the_step():
+    other = {**CAUSE, "id": "piecewise-optimizer", "class": "overhead", "ms": 2.0}
+    pair = {**ROW, "causes": [*ROW["causes"], other], "slow_ms": 18.0}
+    said = replace(PAGEABLE, saving_ms=(5.0, 6.0, 7.0))
+    assert mark(pair, replace(ANSWER, said=(said,), step_ms=18.0)).step_error == 0
+    assert mark(pair, replace(ANSWER, said=(said,), step_ms=None)).step_error is None
 
 
 def test_a_cause_that_bounds_no_run_may_have_its_class_in_what_is_said_first():

@@ -41,6 +41,7 @@ class Answer:
             itself.
         said: in the order in which it says so.
         confidence: in the verdict, 0 to 1.
+        step_ms: the step that it holds the run to have, from which savings go.
         seconds, peak_mb: wall time of its processes together, and the most memory of one.
         failed: why there is no answer at all.
     """
@@ -50,6 +51,7 @@ class Answer:
     classes: tuple[str, ...] = ()
     said: tuple[Said, ...] = ()
     confidence: float | None = None
+    step_ms: float | None = None
     seconds: float | None = None
     peak_mb: float | None = None
     failed: str | None = None

@@ -35,8 +35,9 @@ class Marks:
         all_in_three: whether all causes of the case are named in the first three.
         line: place of the line among the lines that it names, from 1; 0 for nowhere.
         rank: it blames the right one.
-        saving: the measured ms are in the interval that it predicts. saving_near: the measured
-            interval touches it.
+        step_error: the step that it predicts once the cause is mended, over the one that was
+            measured without it, less 1. step_inside: the measured one is in the interval that it
+            predicts. step_near: its measured interval touches that.
         width: causes that the first thing said stands for.
         alarms: how often it asks for a look, of a run in which nothing is felt.
     """
@@ -47,8 +48,9 @@ class Marks:
     all_in_three: bool | None = None
     line: int | None = None
     rank: bool | None = None
-    saving: bool | None = None
-    saving_near: bool | None = None
+    step_error: float | None = None
+    step_inside: bool | None = None
+    step_near: bool | None = None
     width: int | None = None
     alarms: int | None = None
 
@@ -67,7 +69,7 @@ def mark(row: Mapping[str, Any], answer: Answer) -> Marks:
     felt = felt_causes(row)
     wanted = [cause for cause in felt if cause["id"] in claimed(answer.tool)]
     places = [place for cause in wanted if (place := place_of(said, cause["id"]))]
-    saving = _saving(row, said)
+    predicted = _predicted(row, answer.step_ms, said)
     return Marks(
         verdict=_verdict(row, answer),
         cls=_class(row, answer, said),
@@ -75,8 +77,9 @@ def mark(row: Mapping[str, Any], answer: Answer) -> Marks:
         all_in_three=(len(places) == len(felt) and max(places) <= FIRST if wanted else None),
         line=_line(row, lines_of(answer)),
         rank=_rank(row, said),
-        saving=saving[0],
-        saving_near=saving[1],
+        step_error=predicted[0],
+        step_inside=predicted[1],
+        step_near=predicted[2],
         width=len(said[0][1]) if said else None,
     )
 
@@ -168,12 +171,28 @@ def _rank(row: Mapping[str, Any], said: Named) -> bool | None:
     return blamed[0] in wanted if wanted and blamed else None
 
 
-def _saving(row: Mapping[str, Any], said: Named) -> tuple[bool | None, bool | None]:
-    """Of the first thing said that names a cause and predicts anything."""
+def _predicted(
+    row: Mapping[str, Any], step_ms: float | None, said: Named
+) -> tuple[float | None, bool | None, bool | None]:
+    """Of the first thing said that names a cause and predicts anything: `step_*` of `Marks`.
+
+    A loader's pace, or a collection of garbage, takes another time in each run: how long the step
+    was then is in the prediction. What is left without the cause is what both have in common.
+    """
     for one, causes in said:
         cause = next((c for c in row["causes"] if c["id"] in causes), None)
-        if cause is not None and one.saving_ms is not None:
-            low, _, high = one.saving_ms
-            near = cause["low"] <= high and low <= cause["high"]
-            return low <= cause["ms"] <= high, near
-    return None, None
+        if cause is not None and one.saving_ms is not None and step_ms is not None:
+            most, expected, least = (step_ms - ms for ms in one.saving_ms)
+            low, without, high = _without(row, cause)
+            near = low <= most and least <= high
+            return round(expected / without - 1, 4), least <= without <= most, near
+    return None, None, None
+
+
+def _without(row: Mapping[str, Any], cause: Mapping[str, Any]) -> tuple[float, float, float]:
+    """The step without a cause, as it was measured, and the ends of its interval, ms."""
+    low, high = row["slow_ms"] - cause["high"], row["slow_ms"] - cause["low"]
+    # Of two causes the other one stays; what was measured then is known by the difference alone.
+    alone = len(row["causes"]) == 1
+    without = row["healthy_ms"] if alone else row["slow_ms"] - cause["ms"]
+    return min(low, without), without, max(high, without)

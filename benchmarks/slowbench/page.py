@@ -203,7 +203,7 @@ def _split(cases: Sequence[Case], tools: Sequence[str]) -> list[str]:
         "How often the class is right, by the confidence that is stated:\n",
         tables.confidence_table(cases, [tool for tool in tools if tool in (OURS, "nsys-ai")])
         + "\n",
-        "What traceprobe predicts for the cause, against what it costs:\n",
+        "The step once the cause is mended, predicted by traceprobe against measured:\n",
         tables.savings_table(cases) + "\n",
         "What an answer takes:\n",
         tables.costs_table(cases, tools) + "\n",

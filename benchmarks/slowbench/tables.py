@@ -146,14 +146,28 @@ def confidence_table(cases: Sequence[Case], tools: Sequence[str]) -> str:
     return table(("confidence", *tools), rows)
 
 
+CLOSE = (0.05, 0.10, 0.15)
+"""Relative errors of steps that are counted."""
+
+
 def savings_table(cases: Sequence[Case]) -> str:
-    """Predicted savings of traceprobe against what was measured, by class."""
+    """The step that traceprobe predicts without a cause, against the one that was measured."""
     rows = []
     groups = {case["class"] for case in slow(cases)}
     for name in (*sorted(groups), "all"):
         each = marks([c for c in slow(cases) if name in ("all", c["class"])], OURS)
-        rows.append([name, _only(of(each, "saving")), _only(of(each, "saving_near"))])
-    head = ("class", "measured ms in the predicted interval", "measured interval touches it")
+        errors = [abs(m["step_error"]) for m in each if m["step_error"] is not None]
+        rows.append(
+            [
+                name,
+                f"{median(errors):.1%}" if errors else "–",
+                *(str(share(error <= most for error in errors)) for most in CLOSE),
+                _only(of(each, "step_inside")),
+                _only(of(each, "step_near")),
+            ]
+        )
+    within = [f"within {most:.0%}" for most in CLOSE]
+    head = ("class", "median error", *within, "in the predicted interval", "or touching it")
     return table(head, rows)
 
 

@@ -55,6 +55,7 @@ def read(report: Mapping[str, Any]) -> Answer:
         tuple(verdict["secondary"].split("+")) if verdict["bound"] == "mixed" else (),
         tuple(_said(f, step_ms, rank) for f in report["findings"] if f["status"] in ASKS),
         verdict["confidence"] if sure else None,
+        step_ms,
     )
 
 
