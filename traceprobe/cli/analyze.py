@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -270,7 +271,7 @@ def _read(
     files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
 ) -> list[TracePart | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
-    from traceprobe.pipeline.trace_part import read_in_turn
+    from traceprobe.ingest.kineto.shares import decoders_ahead
     from traceprobe.system.cores import cores
 
     jobs = jobs or cores()
@@ -279,7 +280,10 @@ def _read(
 
         with counting(len(files), quiet=quiet) as done:
             return read_all(files, options, folder, jobs, done)
-    with progress(files, quiet=quiet) as bar:
+    ahead = decoders_ahead(files[0], jobs) if folder is None else nullcontext()
+    with progress(files, quiet=quiet) as bar, ahead:
+        from traceprobe.pipeline.trace_part import read_in_turn
+
         return read_in_turn(files, options, folder, bar, jobs)
 
 
