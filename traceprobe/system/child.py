@@ -254,6 +254,7 @@ def _send(answers: Connection, message: object) -> None:
     try:
         answers.send(message)
     except BrokenPipeError:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which comes for the same reason
         sys.exit(1)
 
 

@@ -89,6 +89,8 @@ def results_in_order(
         except BaseException:
             end_all(started)
             raise
+        finally:
+            helpers.dismiss()
 
 
 class _Piece(Generic[Work, Result]):
@@ -134,8 +136,11 @@ class _Helpers(Generic[Work, Result]):
         self._ready: set[Child] = set()
         with suppress(ChildEnded):
             for _ in range(most):
-                started.append(_begun.pop() if _begun else Child())
-                self._given[started[-1]] = deque()
+                if _begun:
+                    child = _begun.pop()  # whose end is awaited by who has begun it
+                else:
+                    started.append(child := Child())
+                self._given[child] = deque()
 
     def take(self, piece: _Piece[Work, Result]) -> bool:
         """Whether one of them has time for it; it is given that then."""
@@ -169,6 +174,11 @@ class _Helpers(Generic[Work, Result]):
         while not piece.settled:
             self.hear(None)
         return piece.result()
+
+    def dismiss(self) -> None:
+        """Let them end."""
+        for child in self._given:
+            child.close()
 
     def _without(self, child: Child) -> None:
         """Do what a process had that is gone."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from traceprobe.ingest.detect_format import DetectedFormat, detect_format
 
-SHARE = 18 << 20
+SHARE = 24 << 20
 """Bytes of JSON that a process should find to do: less takes no longer than to start it."""
 MOST_SHARES = 4
 """What more processes decode, the one that puts it together does not keep up with."""
