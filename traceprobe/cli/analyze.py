@@ -280,9 +280,10 @@ def _read(
 
         with counting(len(files), quiet=quiet) as done:
             return read_all(files, options, folder, jobs, done)
-    ahead = decoders_ahead(files[0], jobs) if folder is None else nullcontext()
+    read_now = len(files) == 1 and folder is None
+    ahead = decoders_ahead(files[0], jobs) if read_now else nullcontext()
     with progress(files, quiet=quiet) as bar, ahead:
-        from traceprobe.pipeline.trace_part import read_in_turn
+        from traceprobe.pipeline.trace_part import read_in_turn  # takes its time, too
 
         return read_in_turn(files, options, folder, bar, jobs)
 
