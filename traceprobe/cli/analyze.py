@@ -225,10 +225,6 @@ def command(
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")
 
-    from msgspec import UNSET
-
-    from traceprobe.pipeline.merge import merge
-
     folder = cache.resolve() if cache is not None else None
     if dask and files:
         from traceprobe.pipeline.dask import read_all
@@ -239,6 +235,11 @@ def command(
         with readable(paths) as exported:
             parts = _read(exported, options, folder, jobs, quiet=quiet)
     _say(parts, quiet=quiet, verbose=verbose)
+
+    from msgspec import UNSET
+
+    from traceprobe.pipeline.merge import merge
+
     report = merge(parts, options)
     if redact:
         from traceprobe.anonymise.redact import redact as redacted
