@@ -22,8 +22,9 @@ from traceprobe.records.ablation import Ablation
 from traceprobe.records.report import ObserverEffect
 from traceprobe.records.run import Run
 from traceprobe.records.summary import CollectiveGroup
-from traceprobe.verdict import Thresholds, judge
+from traceprobe.verdict import Thresholds
 from traceprobe.verdict.allreduce import Links, Message
+from traceprobe.verdict.judge import judge
 
 STEPS = 12
 

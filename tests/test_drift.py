@@ -18,8 +18,9 @@ from tests.builders.scenario import COMM_STREAM, Process, Script
 from tests.records import MS
 from tests.report_factory import nanoseconds
 from traceprobe import findings
-from traceprobe.verdict import drift, judge
+from traceprobe.verdict import drift
 from traceprobe.verdict.correction import correct
+from traceprobe.verdict.judge import judge
 from traceprobe.verdict.thresholds import Thresholds
 
 THRESHOLDS = Thresholds()

@@ -22,7 +22,7 @@ from tests.test_verdict import step
 from traceprobe import findings
 from traceprobe.records.report import ObserverEffect
 from traceprobe.records.summary import HostToDevice
-from traceprobe.verdict import judge
+from traceprobe.verdict.judge import judge
 
 HEAVY = ("operators", "stacks")
 

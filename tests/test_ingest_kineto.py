@@ -15,8 +15,7 @@ from tests.builders import kineto, truth
 from tests.builders.loop import EVERYTHING, LOADER, Loop
 from tests.builders.scenario import PID, Process, Script
 from traceprobe.errors import DamagedInput, UnsupportedInput
-from traceprobe.ingest.kineto import chunks
-from traceprobe.ingest.kineto import read as kineto_read
+from traceprobe.ingest.kineto import chunks, shares
 from traceprobe.ingest.plausibility import MOST_BYTES
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.annotation import VIEW
@@ -156,7 +155,7 @@ def test_chunk_borders_change_nothing(tmp_path, monkeypatch, layout, chunk):
 @pytest.mark.parametrize("name", ["h200_unet_w1.json.gz", "profile_wide_mlp.rank0.json.gz"])
 def test_processes_that_help_change_nothing(samples, monkeypatch, name):
     alone = read_trace(samples / name)
-    monkeypatch.setattr(kineto_read, "SHARE", 10_000)
+    monkeypatch.setattr(shares, "SHARE", 10_000)
     monkeypatch.setattr(chunks, "CHUNK", 50_000)
     shared = read_trace(samples / name, jobs=3)
     assert_same(shared, alone)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from traceprobe.replay.graph import Shapes, graph_of
+from traceprobe.replay.reduction import Reduction
 from traceprobe.replay.simulate import longest, simulate_all, step_lengths
 from traceprobe.replay.tasks import ALONE, RankSchedule, Task, tasks_of
 
@@ -71,6 +72,17 @@ def test_a_step_is_as_long_as_through_all_instants(
     faster = [replace(r, tasks=r.tasks.scaled(np.full(len(r.tasks), 0.3))) for r in run]
     scenarios = [run, slower, faster]
     assert simulate_all(scenarios) == pytest.approx([by_all(each) for each in scenarios])
+
+
+def test_what_was_played_before_is_not_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal scenarios have one step, in one call or in several with the same shapes."""
+    run = [schedule(1, 40, messages=0, period=None)]
+    slower = [replace(run[0], tasks=run[0].tasks.hosted(1.7))]
+    shapes: Shapes = {}
+    first, second, again = simulate_all([run, slower, run], shapes)
+    assert first == again != second
+    monkeypatch.delattr(Reduction, "instants")
+    assert simulate_all([slower, run], shapes) == [second, first]
 
 
 def test_few_instants_are_left_of_a_loop_that_does_not_wait() -> None:

@@ -12,8 +12,9 @@ from multiprocessing.connection import Connection
 import pytest
 
 from traceprobe.errors import DamagedInput
+from traceprobe.system import shared_work
 from traceprobe.system.child import ChildEnded
-from traceprobe.system.shared_work import results_in_order
+from traceprobe.system.shared_work import begun_ahead, results_in_order
 
 # Slow enough that every process gets some of it.
 MOMENT = 0.02
@@ -143,3 +144,44 @@ def test_processes_end_with_an_iterator_that_is_closed():
         other = next(process for _, process in found if process != os.getpid())
     with pytest.raises(ProcessLookupError):
         os.kill(other, 0)
+
+
+def test_a_process_that_was_started_ahead_is_the_one_that_helps():
+    with begun_ahead(__name__, 1):
+        (ahead,) = shared_work._begun
+        with closing(results_in_order(maker, iter(range(10_000)), 2)) as found:
+            other = next(process for _, process in found if process != os.getpid())
+        assert other == ahead._process.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(other, 0)
+
+
+def test_a_process_that_nobody_needed_ends():
+    with begun_ahead("json", 1):
+        (ahead,) = shared_work._begun
+    assert ahead._process.returncode is not None
+    assert list(results_in_order(maker, iter(()), 2)) == []
+
+
+class Long(bytes):
+    """Bytes that travel by themselves."""
+
+    def __reduce_ex__(self, protocol):
+        return bytes, (pickle.PickleBuffer(self),)
+
+
+def length(text):
+    time.sleep(MOMENT / 10)
+    return len(text), text[:1] == text[-1:], os.getpid()
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_long_bytes_arrive_whole(memory, monkeypatch):
+    """More than a pipe takes, several on the way; with memory that both have, and without."""
+    if not memory:
+        monkeypatch.delattr(os, "memfd_create")
+    texts = [Long(bytes([n]) * ((1 << 20) + n)) for n in range(40)]
+    found = list(results_in_order(length, texts, 2))
+    assert [one for one, *_ in found] == [len(text) for text in texts]
+    assert all(whole for _, whole, _ in found)
+    assert len({process for *_, process in found}) == 2

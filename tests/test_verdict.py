@@ -15,8 +15,9 @@ from tests.builders import memory
 from tests.builders.loop import Loop
 from traceprobe.records.rank import StepMarker
 from traceprobe.records.report import ObserverEffect, Term
-from traceprobe.verdict import Thresholds, confidence, judge
+from traceprobe.verdict import Thresholds, confidence
 from traceprobe.verdict.bounds import agrees
+from traceprobe.verdict.judge import judge
 from traceprobe.verdict.wording import bound_label, how_sure, runner_up
 
 NAMES = ("io", "communication", "overhead")

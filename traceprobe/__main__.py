@@ -8,18 +8,19 @@ from traceprobe.system.isolated import leave_working_folder
 def program() -> None:
     """Run the command line; before anything else is imported, the working folder is left out.
 
-    The process imports big libraries and ends soon after: looking for cycles among their objects,
-    while they are imported and once more at the end, takes longer than reading a small trace.
+    The process imports big libraries and ends soon after: looking for cycles among their objects
+    while they are imported, and taking them apart at the end, takes longer than reading a small
+    trace.
     """
     leave_working_folder()
-    import atexit
     import gc
 
     gc.disable()
-    atexit.register(gc.freeze)
+    from traceprobe.system.at_end import ended_at_once
     from traceprobe.system.memory_limit import run_watched
 
-    run_watched(_run)
+    with ended_at_once():
+        run_watched(_run)
 
 
 def _run() -> None:

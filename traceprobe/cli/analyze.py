@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -224,10 +225,6 @@ def command(
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")
 
-    from msgspec import UNSET
-
-    from traceprobe.pipeline.merge import merge
-
     folder = cache.resolve() if cache is not None else None
     if dask and files:
         from traceprobe.pipeline.dask import read_all
@@ -238,6 +235,11 @@ def command(
         with readable(paths) as exported:
             parts = _read(exported, options, folder, jobs, quiet=quiet)
     _say(parts, quiet=quiet, verbose=verbose)
+
+    from msgspec import UNSET
+
+    from traceprobe.pipeline.merge import merge
+
     report = merge(parts, options)
     if redact:
         from traceprobe.anonymise.redact import redact as redacted
@@ -270,7 +272,7 @@ def _read(
     files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
 ) -> list[TracePart | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
-    from traceprobe.pipeline.trace_part import read_in_turn
+    from traceprobe.ingest.kineto.shares import decoders_ahead
     from traceprobe.system.cores import cores
 
     jobs = jobs or cores()
@@ -279,7 +281,11 @@ def _read(
 
         with counting(len(files), quiet=quiet) as done:
             return read_all(files, options, folder, jobs, done)
-    with progress(files, quiet=quiet) as bar:
+    read_now = len(files) == 1 and folder is None
+    ahead = decoders_ahead(files[0], jobs) if read_now else nullcontext()
+    with progress(files, quiet=quiet) as bar, ahead:
+        from traceprobe.pipeline.trace_part import read_in_turn  # takes its time, too
+
         return read_in_turn(files, options, folder, bar, jobs)
 
 

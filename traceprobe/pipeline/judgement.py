@@ -15,7 +15,7 @@ from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.run import Run
-from traceprobe.verdict import judge
+from traceprobe.verdict.judge import judge
 from traceprobe.verdict.outliers import with_outlier, with_recurring
 
 Qualities = Callable[[Sequence[Rank], float | None], Quality]

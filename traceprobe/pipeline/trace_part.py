@@ -8,6 +8,7 @@ so that each is made where there is a core and the memory for one trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -297,6 +298,22 @@ def accounts(trace: Trace, options: Options) -> Iterator[tuple[Device, DeviceTim
 def _device(
     account: DeviceTimeline, trace: Trace, device: Device, sidecar: Sidecar | None
 ) -> DevicePart:
+    long = long_iterations(account, _loader_pace(sidecar))
+    with ThreadPoolExecutor(1) as pool:  # packing a picture leaves Python's lock to this thread
+        drawn = pool.submit(picture, account, trace.names, trace.thread_names, origin(trace), long)
+        return _with_picture(account, trace, device, sidecar, long, drawn)
+
+
+def _with_picture(
+    account: DeviceTimeline,
+    trace: Trace,
+    device: Device,
+    sidecar: Sidecar | None,
+    long: LongIterations | None,
+    drawn: Future[Picture],
+) -> DevicePart:
+    """The device, with the picture of it that is drawn meanwhile."""
+
     def part(
         chosen: DeviceTimeline, long: LongIterations | None, played: Replay | UnsetType
     ) -> DevicePart:
@@ -308,11 +325,9 @@ def _device(
             summary = replace(record.summary, sequences=build_sequences(chosen, owners))
             record = replace(record, summary=summary)
         record = replace(record, tree=build_tree(owners, owners.names))
-        return DevicePart(record, rank_collectives(chosen), groups, shown)
+        return DevicePart(record, rank_collectives(chosen), groups, drawn.result())
 
     found = find_owners(account, trace.names, _noted_owners(sidecar))
-    long = long_iterations(account, _loader_pace(sidecar))
-    shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     played = UNSET if device.kind == "cpu" else build_replay(account, trace)
     whole = part(account, long, played)
     called = operator_time(account, trace.names, trace.operands)

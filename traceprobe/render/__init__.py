@@ -6,13 +6,14 @@ A kind of record has its page in `render/pages/`, a module with the function `do
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from traceprobe.records.base import Record, Rendered, compact_json
-from traceprobe.render import markdown
-from traceprobe.render.document import Document
+
+if TYPE_CHECKING:
+    from traceprobe.render.document import Document
 
 Output = Literal["html", "markdown"]
 
@@ -27,6 +28,8 @@ def document_of(record: Rendered) -> Document:
 def render(record: Rendered, output: Output) -> str:
     """One self-contained HTML page, readable without scripts, or Markdown that fits a comment."""
     if output == "markdown":
+        from traceprobe.render import markdown
+
         return markdown.render(document_of(record))
     from traceprobe.render import html  # the other outputs need no templates
 

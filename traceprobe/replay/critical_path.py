@@ -8,15 +8,20 @@ of the last cycle does not; a device finishes what is left there while nobody wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import polars as pl
 
 from traceprobe.replay.graph import END, HOST, START, Edge, Graph
+from traceprobe.replay.reduction import NONE
 from traceprobe.replay.simulate import longest, step_lengths
-from traceprobe.replay.tasks import Floats, RankSchedule
+from traceprobe.replay.tasks import Floats, Int64s, RankSchedule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PATH = {
     "rank": pl.Int64,  # whose time
@@ -46,46 +51,32 @@ def critical_path(graph: Graph, schedules: Sequence[RankSchedule]) -> Path:
     shape, when = graph.shape, longest(graph)
     slowest = int(np.argmax(step_lengths(shape, when)))
     *_, before, last = (int(cycle[np.argmax(when[cycle])]) for cycle in shape.ends[slowest])
-    edges = list(_way_back(graph, when, last))
+    edges = _way_back(graph, when, last)
     upper, lower = _again(graph, edges) or (last, before)
     low, high = float(when[lower]), float(when[upper])
-    rows = []
-    for edge in edges:
-        at = float(when[shape.source[edge]])
-        for part, spent in _spent(graph, schedules, edge):
-            t0, t1 = max(at, low), min(at + spent, high)
-            if t1 > t0:
-                is_last = int(graph.shape.kind[edge]) == Edge.LAST
-                rows.append(
-                    (
-                        int(graph.shape.rank[edge]),
-                        int(graph.shape.task[edge]),
-                        part,
-                        is_last,
-                        t0,
-                        t1,
-                    )
-                )
-            at += spent
-    table = pl.DataFrame(rows, schema=PATH, orient="row").sort("t0", maintain_order=True)
-    return Path(table, high - low)
+    return Path(_stretches(graph, schedules, when, edges, low, high), high - low)
 
 
-def _way_back(graph: Graph, when: Floats, last: int) -> Iterator[int]:
+def _way_back(graph: Graph, when: Floats, last: int) -> Int64s:
     """Edges from an instant back to the beginning."""
     shape = graph.shape
-    instant = last
-    while True:
-        low, high = shape.first_incoming[shape.place[instant] :][:2]
-        if low == high:
-            return
-        edges = shape.incoming[low:high]
-        edge = int(edges[np.argmax(when[shape.source[edges]] + graph.weight[edges])])
-        yield edge
-        instant = int(shape.source[edge])
+    begin, edges = shape.first_incoming, shape.incoming
+    places, counts = np.flatnonzero(begin[1:] > begin[:-1]), np.diff(begin)
+    arrival = when[shape.source[edges]] + graph.weight[edges]
+    latest = np.maximum.reduceat(arrival, begin[places])
+    holds = np.flatnonzero(arrival == np.repeat(latest, counts[places]))
+    _, first = np.unique(np.repeat(places, counts[places])[holds], return_index=True)
+    held_by = np.full(len(shape.order), NONE)
+    held_by[shape.order[places]] = edges[holds[first]]
+    leads, source = held_by.tolist(), shape.source.tolist()
+    way, edge = [], leads[last]
+    while edge != NONE:
+        way.append(edge)
+        edge = leads[source[edge]]
+    return np.array(way, np.int64)
 
 
-def _again(graph: Graph, edges: Sequence[int]) -> tuple[int, int] | None:
+def _again(graph: Graph, edges: Int64s) -> tuple[int, int] | None:
     """The last instant of the way that it passes in the cycle before, too, and that one."""
     cycle = np.full(len(graph.shape.order), -1)
     same = np.full(len(graph.shape.order), -1)
@@ -93,7 +84,7 @@ def _again(graph: Graph, edges: Sequence[int]) -> tuple[int, int] | None:
         for instant in (END - HOST, END - START, 0):
             cycle[ends - instant] = np.arange(len(ends))[:, None]
             same[ends[1:] - instant] = ends[:-1] - instant
-    passed = [int(graph.shape.target[edge]) for edge in edges]
+    passed = graph.shape.target[edges].tolist()
     known = set(passed)
     for instant in passed:
         if cycle[instant] > 1 and int(same[instant]) in known:
@@ -101,28 +92,63 @@ def _again(graph: Graph, edges: Sequence[int]) -> tuple[int, int] | None:
     return None
 
 
+def _stretches(
+    graph: Graph,
+    schedules: Sequence[RankSchedule],
+    when: Floats,
+    edges: Int64s,
+    low: float,
+    high: float,
+) -> pl.DataFrame:
+    """What the time of some edges is spent on, as `PATH`, as far as it is from `low` to `high`."""
+    shape = graph.shape
+    spent, part = _spent(graph, schedules, edges)
+    begin = np.cumsum(np.column_stack([when[shape.source[edges]], spent]), axis=1)[:, :-1]
+    t0, t1 = np.maximum(begin, low), np.minimum(begin + spent, high)
+    row, column = np.nonzero(t1 > t0)
+    rows = {
+        "rank": shape.rank[edges][row],
+        "task": shape.task[edges][row],
+        "part": part[row, column].tolist(),
+        "last": shape.kind[edges][row] == Edge.LAST,
+        "t0": t0[row, column],
+        "t1": t1[row, column],
+    }
+    return pl.DataFrame(rows, schema=PATH).sort("t0", maintain_order=True)
+
+
 def _spent(
-    graph: Graph, schedules: Sequence[RankSchedule], edge: int
-) -> Iterator[tuple[str, float]]:
-    """What the time of an edge is spent on, in its order."""
-    weight, kind = float(graph.weight[edge]), int(graph.shape.kind[edge])
-    schedule, task = schedules[graph.shape.rank[edge]], int(graph.shape.task[edge])
-    tasks = schedule.tasks
-    name = str(tasks.kind[task])
-    if kind == Edge.BATCH:
-        yield "data-wait", weight
-    elif kind in (Edge.HOST, Edge.LAUNCH):
-        own, latency = (
-            (tasks.host[task], 0.0)
-            if kind == Edge.HOST
-            else (tasks.first_host[task], schedule.latency)
-        )
-        yield "data-wait", weight - float(own) - latency
-        yield "host", float(own)
-        yield "launch", latency
-    elif kind == Edge.RUN:
-        yield "delay", float(tasks.lag[task])
-        yield name, weight - float(tasks.lag[task])
-    elif kind == Edge.LAST:
-        yield "launch", schedule.latency
-        yield name, weight - schedule.latency
+    graph: Graph, schedules: Sequence[RankSchedule], edges: Int64s
+) -> tuple[Floats, NDArray[np.str_]]:
+    """What the time of each edge is spent on, up to three things in their order.
+
+    Returns:
+        (ns, part): edges x things; 0 ns where there are fewer.
+    """
+    shape, tasks = graph.shape, [schedule.tasks for schedule in schedules]
+    kind, rank, weight = shape.kind[edges], shape.rank[edges], graph.weight[edges]
+    place = np.cumsum([0, *map(len, tasks)])[rank] + shape.task[edges]
+
+    def of_task(name: str) -> NDArray[Any]:
+        found: NDArray[Any] = np.concatenate([getattr(each, name) for each in tasks])[place]
+        return found
+
+    runs, batch, host, launch = (
+        kind == each for each in (Edge.RUN, Edge.BATCH, Edge.HOST, Edge.LAUNCH)
+    )
+    latency = np.array([schedule.latency for schedule in schedules])[rank]
+    own = np.where(launch, of_task("first_host"), of_task("host"))
+    way = np.where(launch, latency, 0.0)
+    before = np.where(runs, of_task("lag"), latency)
+    by_host, works = host | launch, runs | (kind == Edge.LAST)
+    ns = [
+        np.select([by_host, batch, works], [weight - own - way, weight, before]),
+        np.select([by_host, works], [own, weight - before]),
+        way,
+    ]
+    words = [
+        np.select([by_host | batch, runs], ["data-wait", "delay"], "launch"),
+        np.where(by_host, "host", of_task("kind")),
+        np.full(len(edges), "launch"),
+    ]
+    return np.stack(ns, axis=1), np.stack(words, axis=1)

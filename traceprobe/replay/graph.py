@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cached_property
+from hashlib import sha256
 from math import ceil
 
 import msgspec
@@ -70,6 +71,11 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
         return reduction(self.source, self.target, self.order, host, start, end)
 
     @cached_property
+    def played(self) -> dict[bytes, list[float]]:
+        """The step of each rank, ns, in what was played with this shape, by the keys of graphs."""
+        return {}
+
+    @cached_property
     def time(self) -> Int64s:
         """Place of the time of each edge in those of all ranks, as `_times` has them."""
         counts = np.array([each.shape[1] for each in self.ends])
@@ -105,10 +111,12 @@ class Graph(msgspec.Struct, frozen=True):
 
     Args:
         weight: of each edge, ns.
+        key: the same for equal times alone.
     """
 
     shape: Shape
     weight: Floats
+    key: bytes
 
 
 class _Edges(msgspec.Struct, frozen=True):
@@ -131,7 +139,7 @@ def graph_of(schedules: Sequence[RankSchedule], shapes: Shapes) -> Graph | None:
     if shape is None:
         return None
     times = np.concatenate([_times(schedule).ravel() for schedule in schedules])
-    return Graph(shape, times[shape.time])
+    return Graph(shape, times[shape.time], sha256(times.tobytes()).digest())
 
 
 def _key(schedules: Sequence[RankSchedule]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,7 @@ from traceprobe.replay.critical_path import Path, critical_path
 from traceprobe.replay.path_stretches import path_stretches
 from traceprobe.replay.predict import Playable
 from traceprobe.replay.simulate import graphs_of, longest, simulate_all, step_lengths
-from traceprobe.replay.tasks import Bools, RankSchedule
+from traceprobe.replay.tasks import Bools, Floats, RankSchedule
 
 MAX_OPERATORS = 12
 MAX_BLOCKING = 24
@@ -46,12 +46,16 @@ def path_record(run: Playable) -> CriticalPath:
             list(range(len(ranks))), [rank.rank for rank in ranks], return_dtype=pl.Int64
         ),
     )
-    blocking, blocking_ms = _blocking(run)
+    blocks, off = _collectives(run), _off_path(run, table)
+    scenarios = [*_freed(run, blocks), *_lengthened(run, off)]
+    steps = np.array(simulate_all(scenarios, run.base.shapes))
+    freed = len(scenarios) - len(off) * PARTS
+    blocking, blocking_ms = _blocking(run, blocks, steps[:freed])
     return CriticalPath(
         step_ms=round(run.now, 6),
         parts=_parts(table),
         operators=_operators(table, replays),
-        slack=_slack(run, table),
+        slack=_slack(run, off, steps[freed:]),
         stretches=path_stretches(table, ranks),
         blocking=blocking,
         blocking_ms=blocking_ms,
@@ -100,24 +104,41 @@ def _operators(table: pl.DataFrame, replays: Sequence[Replay]) -> list[PathOpera
     ]
 
 
-def _slack(run: Playable, table: pl.DataFrame) -> list[Slack]:
-    """Work that is nowhere on the path, and by how much all of it may get longer."""
+def _off_path(run: Playable, table: pl.DataFrame) -> list[tuple[str, int, float]]:
+    """Work that is nowhere on the path: its kind, place of its rank, and ns of a step."""
     on_path = set(table.select("part", "number").iter_rows())
-    schedules, factor = run.base.schedules, run.now / run.base.step_ns
     off: list[tuple[str, int, float]] = []
-    for number, (schedule, rank) in enumerate(zip(schedules, run.played, strict=True)):
+    for number, (schedule, rank) in enumerate(zip(run.base.schedules, run.played, strict=True)):
         tasks = schedule.tasks
         for part in np.unique(tasks.kind).tolist():
             busy = float(tasks.duration[tasks.kind == part].sum()) / schedule.iterations
             if (part, rank.rank) not in on_path and busy >= LEAST * run.base.step_ns:
                 off.append((part, number, busy))
-    grid = np.linspace(0.0, run.base.step_ns, PARTS + 1)[1:]
-    longer = [
-        _longer(schedules, number, part, more / busy) for part, number, busy in off for more in grid
-    ]
-    rise = (
-        np.array(simulate_all(longer, run.base.shapes)).reshape(len(off), PARTS) - run.base.step_ns
-    )
+    return off
+
+
+def _grid(run: Playable) -> Floats:
+    """By how much work gets longer, ns."""
+    return np.linspace(0.0, run.base.step_ns, PARTS + 1)[1:]
+
+
+def _lengthened(
+    run: Playable, off: Sequence[tuple[str, int, float]]
+) -> Iterator[list[RankSchedule]]:
+    """The run with each kind of work longer by each step of the grid."""
+    for part, number, busy in off:
+        for more in _grid(run):
+            yield _longer(run.base.schedules, number, part, more / busy)
+
+
+def _slack(run: Playable, off: Sequence[tuple[str, int, float]], steps: Floats) -> list[Slack]:
+    """By how much all of some work may get longer.
+
+    Args:
+        steps: of `_lengthened`, ns.
+    """
+    grid, factor = _grid(run), run.now / run.base.step_ns
+    rise = steps.reshape(len(off), PARTS) - run.base.step_ns
     # Once a step gets longer by what its work does, all before that was slack.
     slack = np.where(rise > UNCHANGED * run.base.step_ns, grid - rise, run.base.step_ns).min(axis=1)
     found = [
@@ -143,13 +164,10 @@ def _longer(
     return [slower if place == number else other for place, other in enumerate(schedules)]
 
 
-def _blocking(run: Playable) -> tuple[list[Blocking], float | None]:
-    """How much sooner a step would end without the time of some collectives, and of all; ms."""
-    schedules = run.base.schedules
-    if not any(schedule.tasks.collective.any() for schedule in schedules):
-        return [], None
+def _collectives(run: Playable) -> dict[tuple[int, int], list[tuple[float, int]]]:
+    """Collectives by group and bytes, those of most time first: ns of a step and number by rank."""
     kinds: dict[tuple[int, int], list[tuple[float, int]]] = {}
-    for schedule in schedules:
+    for schedule in run.base.schedules:
         tasks = schedule.tasks
         mine = np.flatnonzero(tasks.collective)
         for key in set(zip(tasks.group[mine].tolist(), tasks.bytes[mine].tolist(), strict=True)):
@@ -157,22 +175,41 @@ def _blocking(run: Playable) -> tuple[list[Blocking], float | None]:
             busy = float(tasks.duration[which].sum()) / schedule.iterations
             kinds.setdefault(key, []).append((busy, int(which.sum())))
     most = sorted(kinds, key=lambda key: (-max(kinds[key])[0], key))[:MAX_BLOCKING]
-    free = [_without_time(p, p.tasks.collective) for p in schedules]
-    without = [[_without_time(p, _of_kind(p, key)) for p in schedules] for key in most]
-    of_all, *steps = simulate_all([free, *without], run.base.shapes)
+    return {key: kinds[key] for key in most}
+
+
+def _freed(run: Playable, kinds: Iterable[tuple[int, int]]) -> Iterator[list[RankSchedule]]:
+    """The run without the time of any collective, and without that of each kind; none has none."""
+    schedules, kinds = run.base.schedules, list(kinds)
+    if kinds:
+        yield [_without_time(p, p.tasks.collective) for p in schedules]
+    for key in kinds:
+        yield [_without_time(p, _of_kind(p, key)) for p in schedules]
+
+
+def _blocking(
+    run: Playable, kinds: Mapping[tuple[int, int], list[tuple[float, int]]], steps: Floats
+) -> tuple[list[Blocking], float | None]:
+    """How much sooner a step would end without the time of some collectives, and of all; ms.
+
+    Args:
+        kinds: as `_collectives`. steps: of `_freed`, ns.
+    """
+    if not kinds:
+        return [], None
     factor = run.now / run.base.step_ns
     found = [
         Blocking(
             group=key[0] - 1,
             bytes=key[1],
-            count_per_step=round(max(n for _, n in kinds[key]) / schedules[0].iterations, 4),
-            busy_ms=round(max(busy for busy, _ in kinds[key]) * factor, 6),
+            count_per_step=round(max(n for _, n in ranks) / run.base.schedules[0].iterations, 4),
+            busy_ms=round(max(busy for busy, _ in ranks) * factor, 6),
             blocking_ms=_sooner(run, step),
         )
-        for key, step in zip(most, steps, strict=True)
+        for (key, ranks), step in zip(kinds.items(), steps[1:].tolist(), strict=True)
     ]
     found.sort(key=lambda each: (-each.blocking_ms, -each.busy_ms, each.group))
-    return found, _sooner(run, of_all)
+    return found, _sooner(run, float(steps[0]))
 
 
 def _of_kind(schedule: RankSchedule, key: tuple[int, int]) -> Bools:

@@ -89,20 +89,22 @@ class Reduction(msgspec.Struct, frozen=True):
         if len(ways):
             ways = np.maximum.reduceat(ways, self.begin, axis=0)
         found = np.zeros((self.count, weight.shape[1]))
-        rows, way, other = list(found), list(ways), np.empty(weight.shape[1])
-        source = self.source.tolist()
-        for run in self.runs:
-            mine = rows[run.first]
-            np.add(rows[source[run.low]], way[run.low], out=mine)
-            for edge in range(run.low + 1, run.high):
-                np.add(rows[source[edge]], way[edge], out=other)
-                np.maximum(mine, other, out=mine)
-            if run.root != NONE:
-                behind = np.cumsum(ways[self.before[run.rest]], axis=0)
-                alone = rows[run.root] + ways[self.rooted[run.rest]] - behind
-                np.maximum(alone[0], mine, out=alone[0])
-                np.maximum.accumulate(alone, axis=0, out=alone)
-                found[self.following[run.rest]] = alone + behind
+        add, maximum = np.add, np.maximum  # the loop is mostly what it takes to call them
+        way, other = list(ways), np.empty(weight.shape[1])
+        rows = {instant: found[instant] for instant in set(self.source.tolist())}
+        source = [rows[instant] for instant in self.source.tolist()]
+        for first, low, high, rest, root in self.runs:
+            mine = found[first]
+            add(source[low], way[low], mine)
+            for edge in range(low + 1, high):
+                add(source[edge], way[edge], other)
+                maximum(mine, other, out=mine)
+            if root != NONE:
+                behind = np.cumsum(ways[self.before[rest]], axis=0)
+                alone = found[root] + ways[self.rooted[rest]] - behind
+                maximum(alone[0], mine, out=alone[0])
+                maximum.accumulate(alone, axis=0, out=alone)
+                found[self.following[rest]] = alone + behind
         return found
 
 

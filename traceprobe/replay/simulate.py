@@ -31,24 +31,35 @@ def simulate_all(
     *,
     balanced: bool = False,
 ) -> list[float]:
-    """The same of many scenarios; those that differ in times alone are played at once."""
+    """The same of many scenarios; those that differ in times alone are played at once.
+
+    Of equal ones, here or in what was played before, one is played.
+    """
     shapes = {} if shapes is None else shapes
-    alike: dict[int, list[tuple[int, Graph]]] = {}
-    steps: list[list[float]] = [[] for _ in scenarios]
-    for number, schedules in enumerate(scenarios):
+    new: dict[int, dict[bytes, Graph]] = {}
+    asked: list[list[tuple[Shape, bytes]]] = [[] for _ in scenarios]
+    for schedules, mine in zip(scenarios, asked, strict=True):
         for graph in graphs_of(schedules, shapes):
-            alike.setdefault(id(graph.shape), []).append((number, graph))
-    for graphs in alike.values():
+            mine.append((graph.shape, graph.key))
+            if graph.key not in graph.shape.played:
+                new.setdefault(id(graph.shape), {})[graph.key] = graph
+    for graphs in map(list, (alike.values() for alike in new.values())):
         for low in range(0, len(graphs), TOGETHER):
-            some = graphs[low : low + TOGETHER]
-            shape = some[0][1].shape
-            instants = shape.reduction.instants(np.stack([g.weight for _, g in some], axis=1))
-            ranks = step_lengths(shape, instants)
-            for place, (number, _) in enumerate(some):
-                steps[number] += ranks[:, place].tolist()
+            _play(graphs[low : low + TOGETHER])
     iterations = [schedules[0].iterations for schedules in scenarios]
     pick = (lambda each: sum(each) / len(each)) if balanced else max
-    return [pick(each) / count for each, count in zip(steps, iterations, strict=True)]
+    return [
+        pick([step for shape, key in mine for step in shape.played[key]]) / count
+        for mine, count in zip(asked, iterations, strict=True)
+    ]
+
+
+def _play(graphs: Sequence[Graph]) -> None:
+    """Play some scenarios of one shape."""
+    shape = graphs[0].shape
+    instants = shape.reduction.instants(np.stack([graph.weight for graph in graphs], axis=1))
+    for graph, ranks in zip(graphs, step_lengths(shape, instants).T.tolist(), strict=True):
+        shape.played[graph.key] = ranks
 
 
 def graphs_of(schedules: Sequence[RankSchedule], shapes: Shapes) -> list[Graph]:

@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe, wait
+from pickle import PickleBuffer
 from types import FrameType
 from typing import Any, NamedTuple
 
 from traceprobe.system import isolated
+from traceprobe.system.passed_memory import PassedMemory, fetched, widen
 
 CODE = "from traceprobe.system.child import serve; serve()"
 GRACE_S = 5.0
@@ -58,17 +60,26 @@ class Failed(NamedTuple):
 class Child:
     """One process.
 
+    Args:
+        module: what it imports before it takes a job, if anything.
+
     Raises:
         ChildEnded: it cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str | None = None) -> None:
+        code = CODE if module is None else f"import {module}; {CODE}"
         jobs, self._jobs = Pipe(duplex=False)
         self._answers, answers = Pipe(duplex=False)
+        self._memory = PassedMemory()
+        widen(answers.fileno())
         try:
             with jobs, answers, sigint_blocked():
                 self._process = subprocess.Popen(
-                    isolated.command(CODE), stdin=jobs.fileno(), stdout=answers.fileno()
+                    isolated.command(code),
+                    stdin=jobs.fileno(),
+                    stdout=answers.fileno(),
+                    pass_fds=self._memory.inherited,
                 )
         except OSError as error:
             self.close()
@@ -81,11 +92,15 @@ class Child:
     def give(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Let it call a function with the arguments and, last, one that tells the done fraction.
 
+        Of what it has been given, it may have no more than `passed_memory.SLOTS` to do.
+
         Raises:
             ChildEnded: it is gone.
         """
+        long: list[PickleBuffer] = []
+        job = pickle.dumps((function, arguments), protocol=5, buffer_callback=long.append)
         try:
-            self._jobs.send((function, arguments))
+            self._jobs.send((job, self._memory.put(long)))
         except OSError as error:
             raise ChildEnded(self._how()) from error
 
@@ -117,6 +132,7 @@ class Child:
         """Give it no more jobs, and hear no more answers: it ends when it has noticed."""
         self._jobs.close()
         self._answers.close()
+        self._memory.close()
 
     def _how(self) -> str:
         self.close()
@@ -157,10 +173,10 @@ def _wait_for_all(started: Sequence[Child]) -> None:
         child.wait(max(deadline - time.monotonic(), 0.0))
 
 
-def wait_for_answers(started: Sequence[Child]) -> list[Child]:
-    """Those that have something to say, or are gone; waits until there are some."""
+def wait_for_answers(started: Sequence[Child], seconds: float | None = None) -> list[Child]:
+    """Those that have something to say, or are gone; waits until there are some, or so long."""
     known = {child.fileno(): child for child in started}
-    return [known[number] for number in wait(known) if isinstance(number, int)]
+    return [known[number] for number in wait(known, seconds) if isinstance(number, int)]
 
 
 @contextmanager
@@ -204,7 +220,8 @@ def _receive(
     try:
         with suppress(EOFError, OSError):
             while True:
-                due.put(jobs.recv())
+                job, places = jobs.recv()
+                due.put(pickle.loads(job, buffers=[fetched(place) for place in places]))
     finally:
         main = threading.main_thread().ident
         assert main is not None
@@ -237,6 +254,7 @@ def _send(answers: Connection, message: object) -> None:
     try:
         answers.send(message)
     except BrokenPipeError:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which comes for the same reason
         sys.exit(1)
 
 

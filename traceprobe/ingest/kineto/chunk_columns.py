@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from pickle import PickleBuffer
+from typing import Any, NamedTuple, SupportsIndex
 
 import msgspec
 import numpy as np
@@ -99,6 +100,10 @@ class Chunk(NamedTuple):
 
     text: bytes
     streamed: bool
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[Chunk], tuple[Any, bool]]:
+        """The text may travel by itself: it is long."""
+        return Chunk, (PickleBuffer(self.text), self.streamed)
 
 
 def columns_of_chunk(chunk: Chunk) -> ChunkColumns:

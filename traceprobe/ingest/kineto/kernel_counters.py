@@ -72,7 +72,7 @@ def kernel_counters(
     )
     ranges = list(_first(found))
     ranges = [ranges[n] for n in np.argsort(floats(ranges, _TS), kind="stable").tolist()]
-    launching = _operators_of_launches(calls, operators, names)
+    launching = _operators_of_launches(calls, operators, names) if ranges else np.empty(0, int)
     if len(launching) != len(ranges) or len({each.gpu for each in ranges}) > 1:
         launching = np.full(len(ranges), UNKNOWN)
     number = _Numbers(names)

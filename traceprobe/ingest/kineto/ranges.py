@@ -67,13 +67,13 @@ def host_work(operators: Table | None) -> dict[str, Any]:
     none = np.empty(0, dtype=np.int64)
     parts: list[dict[str, Any]] = []
     if operators is not None:
-        owner = np.stack([operators["pid"], operators["thread"]])
-        for pid, thread in np.unique(owner, axis=1).T.tolist():
-            mine = (owner[0] == pid) & (owner[1] == thread)
-            longer = {"t0": operators["t0"], "t1": operators["t1"] + PAUSE_NS}
-            t0, t1 = union_of_rows(longer, mine)
-            same = {"pid": np.full(len(t0), pid), "thread": np.full(len(t0), thread)}
-            parts.append({**same, "t0": t0, "t1": t1 - PAUSE_NS})
+        longer = {"t0": operators["t0"], "t1": operators["t1"] + PAUSE_NS}
+        for pid in np.unique(operators["pid"]).tolist():
+            own = operators["pid"] == pid
+            for thread in np.unique(operators["thread"][own]).tolist():
+                t0, t1 = union_of_rows(longer, own & (operators["thread"] == thread))
+                same = {"pid": np.full(len(t0), pid), "thread": np.full(len(t0), thread)}
+                parts.append({**same, "t0": t0, "t1": t1 - PAUSE_NS})
     return {c: np.concatenate([none, *(p[c] for p in parts)]) for c in HOST_WORK}
 
 

@@ -27,6 +27,7 @@ from traceprobe.ingest.kineto.kernel_counters import CATEGORY as COUNTED
 from traceprobe.ingest.kineto.kernel_counters import CounterEvent
 from traceprobe.ingest.kineto.link import build_trace
 from traceprobe.ingest.kineto.no_events import without_events
+from traceprobe.ingest.kineto.shares import shares
 from traceprobe.ingest.limits import Limits
 from traceprobe.ingest.untrusted_values import tool_version
 from traceprobe.model.events import Origin, Trace
@@ -34,14 +35,8 @@ from traceprobe.model.quality import Quality
 
 _CHECKED = {"thread": "threads", "pid": "processes", "device": "devices"}
 """Columns of which each value costs a pass over all rows, and what their number is limited by."""
-SHARE = 24 << 20
-"""Bytes of JSON that a process should find to do: less takes no longer than to start it."""
-MOST_SHARES = 4
-"""What more processes decode, the one that puts it together does not keep up with."""
 _STREAMED = b'{"ph":"'
 """How the first event of the exporter in Python begins."""
-_UNPACKED = 12
-"""Bytes of JSON in a byte of gzip, about."""
 
 
 def read_kineto(
@@ -60,9 +55,7 @@ def read_kineto(
     reader = BlockReader(path, detected.gzipped, progress, limits)
     split = EventSplitter()
     columns = EventColumns()
-    unpacked = path.stat().st_size * (_UNPACKED if detected.gzipped else 1)
-    jobs = min(jobs, MOST_SHARES, unpacked // SHARE)
-    chunks = _columns(split, read_ahead(reader.blocks()), quality, jobs)
+    chunks = _columns(split, read_ahead(reader.blocks()), quality, shares(path, detected, jobs))
     with garbage_collection_paused(), closing(chunks):
         for chunk in chunks:
             columns.add(chunk)

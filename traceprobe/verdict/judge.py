@@ -1,0 +1,58 @@
+"""The verdict of a run, from what its ranks are and how good its traces are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+
+from traceprobe.records.rank import Rank, mean_step_ms
+from traceprobe.records.report import Quality, Verdict
+from traceprobe.records.run import Run
+from traceprobe.verdict import confidence, drift, wording
+from traceprobe.verdict.bounds import decide
+from traceprobe.verdict.correction import correct
+from traceprobe.verdict.made_before import made_before
+from traceprobe.verdict.thresholds import Thresholds
+
+
+def judge(
+    ranks: Sequence[Rank],
+    run: Run | None,
+    quality: Quality,
+    profiled: frozenset[str],
+    unprofiled_ns: float | None,
+    thresholds: Thresholds,
+    data_wait_ns: float | None = None,
+    doubt: str | None = None,
+    load_ms: float | None = None,
+) -> Verdict:
+    """The verdict of a run.
+
+    Args:
+        ranks: every device of every process, with its summary.
+        profiled: marks of profiling found in the inputs (`Trace.profiled`).
+        unprofiled_ns: step time without a profiler, if known.
+        data_wait_ns: time in the loader's `next` per step without a profiler, if known.
+        doubt: why that step is not the one of the profiled steps, where it may not be.
+        load_ms: time in which the loader makes the batches of a step, if known.
+    """
+    unprofiled_ms = None if unprofiled_ns is None else unprofiled_ns / 1e6
+    data_wait_ms = None if data_wait_ns is None else data_wait_ns / 1e6
+    before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, data_wait_ms)
+    drained = drift.find_drift(ranks, thresholds)
+    corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns, drained, doubt, before)
+    decision = decide(corrected, ranks, quality, thresholds)
+    terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
+    return Verdict(
+        bound=decision.bound,
+        secondary=decision.secondary,
+        headline=wording.headline(decision, corrected, ranks, terms, thresholds),
+        confidence=confidence.total(terms),
+        confidence_terms=terms,
+        shares=corrected.shares,
+        reasons=wording.reasons(decision, corrected, ranks, run, thresholds),
+        missing=list(decision.missing),
+        thresholds=thresholds.as_dict(),
+        skew=UNSET if corrected.skew is None else round(corrected.skew, 6),
+    )
