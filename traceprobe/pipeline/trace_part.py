@@ -30,10 +30,10 @@ from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import build_replay, origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
+from traceprobe.pipeline.rank_details import RankDetails, without_details
 from traceprobe.pipeline.reduced_types import with_reduced_types
 from traceprobe.records.loader import read as read_loader
 from traceprobe.records.nccl import NcclRecords
-from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.replay import Replay
 from traceprobe.records.report import Input
@@ -59,10 +59,10 @@ class DevicePart(msgspec.Struct, frozen=True):
     """One device of one process.
 
     Args:
-        record: as in the report, open where it takes the run to know.
+        record: as in the report, open where it takes the run to know, without details.
         footprint: what other ranks are compared with. groups: the collectives by operation and
             size.
-        picture: windows of it that a person should see.
+        details: those of the record, with the windows that a person should see.
         regular: the same without long iterations, if there are any.
         operators: time by operator and sizes, where the trace has these.
     """
@@ -70,7 +70,7 @@ class DevicePart(msgspec.Struct, frozen=True):
     record: Rank
     footprint: RankCollectives
     groups: list[collectives.CollectiveGroup]
-    picture: Picture
+    details: RankDetails
     regular: DevicePart | None = None
     operators: OperatorTime | None = None
 
@@ -308,7 +308,8 @@ def _device(
             summary = replace(record.summary, sequences=build_sequences(chosen, owners))
             record = replace(record, summary=summary)
         record = replace(record, tree=build_tree(owners, owners.names))
-        return DevicePart(record, rank_collectives(chosen), groups, shown)
+        record, details = without_details(record, shown)
+        return DevicePart(record, rank_collectives(chosen), groups, details)
 
     found = find_owners(account, trace.names, _noted_owners(sidecar))
     long = long_iterations(account, _loader_pace(sidecar))
