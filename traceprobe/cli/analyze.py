@@ -239,6 +239,7 @@ def command(
             parts = _read(exported, options, folder, jobs, quiet=quiet)
     _say(parts, quiet=quiet, verbose=verbose)
     report = merge(parts, options)
+    del parts  # those of a thousand ranks are many times the report
     if redact:
         from traceprobe.anonymise.redact import redact as redacted
 

@@ -34,6 +34,7 @@ from traceprobe.pipeline.rank_details import RankDetails, without_details
 from traceprobe.pipeline.reduced_types import with_reduced_types
 from traceprobe.records.loader import read as read_loader
 from traceprobe.records.nccl import NcclRecords
+from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.rank import Rank
 from traceprobe.records.replay import Replay
 from traceprobe.records.report import Input
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from traceprobe.pipeline.cache import Use
 
 
+RECORDED = "traceprobe"
+"""What a recording of ours says about itself, among the facts of a trace."""
 Result = TypeVar("Result")
 
 
@@ -81,7 +84,7 @@ class TracePart(msgspec.Struct, frozen=True):
     Args:
         rank_of: rank of each process where the file records it.
         gpu_ops, gpu_ops_linked, launches_without_gpu_op: as in the quality of a report.
-        quality, profiled, metadata: those of the trace.
+        quality, profiled, metadata: those of the trace, without what is in `sidecar`.
         sidecar: what the recording says about itself; None of what traceprobe did not record.
         devices: by process and device.
         kept: what the cache did for it, if there is one.
@@ -232,14 +235,14 @@ def part_with(trace: Trace, found: Iterable[tuple[Device, DeviceTimeline]]) -> T
         launches_without_gpu_op=int(np.isin(unrecorded, asks).sum()),
         quality=trace.quality,
         profiled=trace.profiled,
-        metadata=dict(trace.metadata),
+        metadata={name: fact for name, fact in trace.metadata.items() if name != RECORDED},
         sidecar=sidecar,
         devices=devices,
     )
 
 
 def _sidecar(trace: Trace) -> Sidecar | None:
-    recorded = trace.metadata.get("traceprobe")
+    recorded = trace.metadata.get(RECORDED)
     return None if recorded is None else msgspec.convert(recorded, Sidecar)
 
 
@@ -298,7 +301,10 @@ def _device(
     account: DeviceTimeline, trace: Trace, device: Device, sidecar: Sidecar | None
 ) -> DevicePart:
     def part(
-        chosen: DeviceTimeline, long: LongIterations | None, played: Replay | UnsetType
+        chosen: DeviceTimeline,
+        long: LongIterations | None,
+        played: Replay | UnsetType,
+        calls: list[OperatorCalls] | UnsetType = UNSET,
     ) -> DevicePart:
         groups = with_reduced_types(collectives.collective_groups(chosen), chosen.ops, trace.names)
         record = rank_record(chosen, trace, device, groups, long, played)
@@ -308,19 +314,19 @@ def _device(
             summary = replace(record.summary, sequences=build_sequences(chosen, owners))
             record = replace(record, summary=summary)
         record = replace(record, tree=build_tree(owners, owners.names))
-        record, details = without_details(record, shown)
+        record, details = without_details(record, shown, calls)
         return DevicePart(record, rank_collectives(chosen), groups, details)
 
     found = find_owners(account, trace.names, _noted_owners(sidecar))
     long = long_iterations(account, _loader_pace(sidecar))
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     played = UNSET if device.kind == "cpu" else build_replay(account, trace)
-    whole = part(account, long, played)
+    calls: list[OperatorCalls] | UnsetType = UNSET
+    if device.kind != "cpu":  # for the report alone: no finding asks
+        calls = build_operator_calls(account, trace.names)
+    whole = part(account, long, played, calls)
     called = operator_time(account, trace.names, trace.operands)
     record = whole.record
-    if device.kind != "cpu":  # for the report alone: no finding about regular iterations asks
-        calls = build_operator_calls(account, trace.names)
-        record = replace(record, summary=replace(record.summary, operators=calls))
     counters = kernel_counters(trace)
     if counters is not UNSET:
         record = replace(record, summary=replace(record.summary, kernel_counters=counters))
