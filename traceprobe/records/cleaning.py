@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from traceprobe.formatting import shorten
 
@@ -82,7 +81,7 @@ def _is_plain(record: msgspec.Struct) -> bool:
         return False
     text = _PACKED.sub("", text)
     # Hardly ever is one of them too long for a key, and only then it matters which of them are.
-    return _longest(text.encode()) <= MAX_KEY or not _LONG.search(text)
+    return len(text) <= MAX_KEY or _longest(text.encode()) <= MAX_KEY or not _LONG.search(text)
 
 
 def _longest(text: bytes) -> int:
@@ -90,5 +89,7 @@ def _longest(text: bytes) -> int:
 
     A report of many ranks has some hundred thousand: a list of them is many times the text.
     """
+    import numpy as np  # imported late: whoever makes small records need not have it
+
     quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == ord('"'))
     return int(np.diff(quotes)[::2].max(initial=1)) - 1
