@@ -81,7 +81,7 @@ def concatenate_tables(parts: Sequence[Table]) -> Table:
 
 def per_name(ids: Ints, names: Sequence[str], value: Callable[[str], Any]) -> Ints:
     """Values of the rows by their names; the function is called once for each distinct name."""
-    distinct = np.unique(ids)
+    distinct = numbered(ids)[0]
     values = np.zeros(len(names), dtype=np.int64)
     values[distinct] = [int(value(names[i])) for i in distinct]
     return narrow(values)[ids]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceprobe.ingest.joins import distinct_rows
+from traceprobe.ingest.joins import distinct_rows, numbered
 from traceprobe.ingest.nsight.ids import pid
 from traceprobe.ingest.nsight.tables import KERNEL, RUNTIME, Database
 from traceprobe.ingest.profiler_messages import quote_messages
@@ -89,7 +89,7 @@ def rank_of_pid(db: Database, ops: pl.DataFrame) -> dict[int, int]:
         for g, r in db.rows("MPI_RANKS", ("globalTid", "rank"))
         if isinstance(g, int) and (number := rank_number(r)) is not None
     }
-    pids = distinct_rows(ops["pid"].to_numpy())[0].tolist()
+    pids = numbered(ops["pid"].to_numpy())[0].tolist()
     if mpi or len(pids) != 1:
         return {p: r for p, r in mpi.items() if p in pids}
     rank = _number_in_environment(db, _RANK_KEYS)
