@@ -241,6 +241,7 @@ def command(
     from traceprobe.pipeline.merge import merge
 
     report = merge(parts, options)
+    del parts  # those of a thousand ranks are many times the report
     if redact:
         from traceprobe.anonymise.redact import redact as redacted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -41,6 +41,7 @@ UNSEEN = frozenset({"idle_data_wait", "h2d"})
 """Classes that a short capture may show less of than the run has; see `Evidence.unseen_ms`."""
 KERNEL_PHASES = tuple(p for p in COMPUTE_PHASES if p not in ("optimizer", "input"))
 """Phases whose kernels `KERNEL_CLASSES` divide."""
+_KERNEL = pl.col("kernel").cast(pl.String)
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
 
@@ -65,6 +66,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
         blocks: what it recorded of its blocks of steps, by rank.
         timed_wait_ms: waiting for the loader in a step without a profiler, where that was timed.
+        replays: iterations to be played, of each of `ranks` that has any: one after the other,
+            since those of all ranks are more than all else.
     """
 
     ranks: Sequence[Rank]
@@ -81,6 +84,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     loader: Loader | None = None
     blocks: Mapping[int, Sequence[Block]] = msgspec.field(default_factory=dict)
     timed_wait_ms: float | None = None
+    replays: Callable[[], Iterable[Replay]] = tuple
 
     @property
     def per(self) -> str:
@@ -119,7 +123,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         Those with most calls first; what has neither a line nor a module is left out.
         """
         waits = self._owners.filter((pl.col("class") == "idle_sync") & (pl.col("count") > 0))
-        known = waits.with_columns(line=pl.coalesce("line", "within")).drop_nulls("line")
+        texts = waits.with_columns(pl.col(pl.Categorical).cast(pl.String))
+        known = texts.with_columns(line=pl.coalesce("line", "within")).drop_nulls("line")
         rows = known.group_by("call", "line", maintain_order=True).agg(pl.col("count").sum())
         ordered = rows.sort("count", "call", "line", descending=[True, False, False])
         return [
@@ -129,7 +134,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     def copy_sites(self, kind: str) -> list[Site]:
         """The same of copies whose names have some words."""
-        return find_sites(self._owners, pl.col("kernel").str.contains(kind, literal=True))
+        return find_sites(self._owners, _KERNEL.str.contains(kind, literal=True))
 
     def kernel_sites(self, *classes: str) -> list[Site]:
         """The same of kernels of forward and backward pass that are of some `KERNEL_CLASSES`."""
@@ -281,13 +286,13 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         names = {name for found, _ in self.double_precision for name in found.kernels}
         work = self._owners.filter(pl.col("class").is_in(KERNEL_PHASES))
         chosen = work.filter(pl.col("kernel").is_in(names))
-        copies = find_sites(chosen, pl.col("kernel").str.contains("copy", literal=True))
+        copies = find_sites(chosen, _KERNEL.str.contains("copy", literal=True))
         lines = {site.line for site in copies}
         return sorted(find_sites(chosen), key=lambda site: site.line not in lines)
 
     def named_ms(self, pattern: str) -> float:
         """Time in kernels of forward and backward pass whose names a regular expression finds."""
-        named = pl.col("class").is_in(KERNEL_PHASES) & pl.col("kernel").str.contains(pattern)
+        named = pl.col("class").is_in(KERNEL_PHASES) & _KERNEL.str.contains(pattern)
         return float(self._owners.filter(named)["ms"].sum())
 
     def faster(self, ms: float, margin: float) -> Changes | None:
@@ -372,10 +377,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def reading_ms(self) -> float:
         """Host time that there is only to read values from the device; see `find_reads`."""
         spent = []
-        for rank in self.ranks:
-            if not isinstance(rank.replay, Replay):
-                continue
-            played = schedule_of(rank.replay)
+        for replay in self.replays():
+            played = schedule_of(replay)
             left = played.tasks.host - find_reads(played.tasks).host
             spent.append(float(left.sum()) / played.iterations / 1e6)
         return fmean(spent) if spent else 0.0

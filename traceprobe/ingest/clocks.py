@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from traceprobe.ingest.joins import numbered
 from traceprobe.model.codes import Int64s, Ints, Kind
 from traceprobe.model.quality import Quality
 
@@ -71,8 +72,8 @@ def align_clocks(
     """
     places = [
         (int(pid), int(device))
-        for pid in np.unique(gpu["pid"])
-        for device in np.unique(gpu["device"][gpu["pid"] == pid])
+        for pid in numbered(gpu["pid"])[0]
+        for device in numbered(gpu["device"][gpu["pid"] == pid])[0]
     ]
     moved = {}
     for pid, device in places:

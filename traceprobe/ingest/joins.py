@@ -49,6 +49,21 @@ def numbered(ids: Ints) -> tuple[Ints, Ints]:
     return np.flatnonzero(there) + low, places[at]
 
 
+def distinct_rows(*columns: Ints) -> list[Ints]:
+    """The distinct rows of some columns, ascending.
+
+    Columns of millions of rows mostly hold a few numbers: telling these takes neither a sort nor a
+    table of hashes.
+    """
+    place: Ints = np.zeros(len(columns[0]), dtype=np.int8)
+    for column in columns:
+        distinct, mine = numbered(column)
+        _, place = numbered(place * np.int64(max(len(distinct), 1)) + mine)
+    row = np.zeros(int(place.max(initial=-1)) + 1, dtype=np.int64)
+    row[place] = np.arange(len(place))
+    return [column[row] for column in columns]
+
+
 def empty_table(*columns: str) -> Table:
     """A table without rows."""
     return {column: np.empty(0, dtype=np.int64) for column in columns}
@@ -66,7 +81,7 @@ def concatenate_tables(parts: Sequence[Table]) -> Table:
 
 def per_name(ids: Ints, names: Sequence[str], value: Callable[[str], Any]) -> Ints:
     """Values of the rows by their names; the function is called once for each distinct name."""
-    distinct = np.unique(ids)
+    distinct = numbered(ids)[0]
     values = np.zeros(len(names), dtype=np.int64)
     values[distinct] = [int(value(names[i])) for i in distinct]
     return narrow(values)[ids]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import polars as pl
+import numpy as np
 
 from traceprobe.errors import DamagedInput
+from traceprobe.ingest.joins import distinct_rows, numbered
 from traceprobe.ingest.limits import Limits
 from traceprobe.model.events import Trace
 
@@ -20,13 +21,16 @@ def check_trace_size(trace: Trace, limits: Limits) -> None:
     """
     name = trace.origin.name
     limits.check("devices", len(trace.devices), name)
-    streams = trace.gpu_ops.select("pid", "device", "stream").unique().group_by("pid", "device")
-    limits.check("streams", int(streams.len()["len"].max() or 0), name)  # type: ignore[arg-type]
+    pid, device, stream = (trace.gpu_ops[c].to_numpy() for c in ("pid", "device", "stream"))
+    places = np.stack(distinct_rows(pid, device, stream)[:2])
+    limits.check(
+        "streams", int(np.unique(places, axis=1, return_counts=True)[1].max(initial=0)), name
+    )
     for rows in (trace.host_calls, trace.host_ranges):
-        limits.check("threads", rows["thread"].n_unique(), name)
+        limits.check("threads", len(numbered(rows["thread"].to_numpy())[0]), name)
     for rows in (trace.gpu_ops, trace.host_calls, trace.host_ranges):
-        together = (rows["t1"].cast(pl.Float64) - rows["t0"].cast(pl.Float64)).sum()
-        if together > _MOST_NS:
+        lasting = np.subtract(rows["t1"].to_numpy(), rows["t0"].to_numpy(), dtype=np.float64)
+        if lasting.sum() > _MOST_NS:
             raise DamagedInput(
                 f"{name}: its events take more than a century together, as those of no run do; "
                 "capture or copy the trace again"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceprobe.errors import UsageError
 from traceprobe.options import Options
+from traceprobe.pipeline.packed_part import packed, unpacked
 from traceprobe.pipeline.parallel import died
 from traceprobe.pipeline.trace_part import Lost, TracePart, read_or_lose
 from traceprobe.system.child import sigint_blocked
@@ -33,8 +34,8 @@ FAN_IN = 16
 """Lists that are joined at once."""
 RETRIES = 3
 _SAFE_PATH = "PYTHONSAFEPATH"
-Placed = tuple[int, TracePart | Lost]
-"""A part and the position of its input."""
+Placed = tuple[int, bytes]
+"""A packed part and the position of its input."""
 
 
 def is_remote(name: str) -> bool:
@@ -105,7 +106,7 @@ def read_all(
             if failure is None:
                 kept.append(future)
             elif isinstance(failure, KilledWorker):
-                found.append((n, died(PurePosixPath(names[n]).name)))
+                found.append((n, packed(died(PurePosixPath(names[n]).name))))
             else:
                 raise failure
             progress(n, 1.0)
@@ -115,7 +116,7 @@ def read_all(
                 for at in range(0, len(kept), FAN_IN)
             ]
         lists = client.gather(kept)
-    return [part for _, part in joined([found, *lists])]
+    return unpacked([part for _, part in joined([found, *lists])])
 
 
 def joined(lists: Sequence[Sequence[Placed]]) -> list[Placed]:
@@ -126,8 +127,8 @@ def joined(lists: Sequence[Sequence[Placed]]) -> list[Placed]:
 def _read(position: int, name: str, options: Options, folder: Path | None) -> list[Placed]:
     with _local(name) as path:
         if isinstance(path, Lost):
-            return [(position, path)]
-        return [(position, read_or_lose(path, options, folder))]
+            return [(position, packed(path))]
+        return [(position, packed(read_or_lose(path, options, folder)))]
 
 
 @contextmanager

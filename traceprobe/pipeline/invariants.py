@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from msgspec import UNSET
@@ -18,16 +18,16 @@ from traceprobe.verdict.bounds import agrees, deciding
 
 def verify(
     report: Report,
-    ranks: Sequence[Rank],
+    ranks: Iterable[Rank],
     regular: Sequence[Rank] | None = None,
     quality: Quality | None = None,
 ) -> Report:
     """The same report.
 
     Args:
-        ranks: those of the report with all their details, of which it may leave some out.
-        regular, quality: what the findings are about, where that is not all of `ranks` and the
-            quality of the report.
+        ranks: with all their details those that have none in the report, and any others.
+        regular, quality: what the findings are about, where that is not the ranks and the quality
+            of the report.
 
     Raises:
         InternalError: something in it contradicts something else.
@@ -45,7 +45,9 @@ def verify(
             report.problems(),
             _verdict_problems(report.verdict),
             _saving_problems(
-                report.findings, ranks if regular is None else regular, quality or report.quality
+                report.findings,
+                report.ranks if regular is None else regular,
+                quality or report.quality,
             ),
         )
     )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.model.codes import Int64s
+from traceprobe.model.taxonomy import WindowKind
 from traceprobe.records.packed import Table
 from traceprobe.records.picture import Picture, Window
 from traceprobe.timeline.collective_matching import MatchedCollectives
@@ -22,16 +22,31 @@ MOST_HOST_ROWS = 240_000
 """The same of rows of the host."""
 
 
+class WindowRows(msgspec.Struct, frozen=True):
+    """A window of a picture, and how much there is in it: operations, and rows of the host."""
+
+    why: WindowKind
+    iteration: int | None
+    ops: int
+    host: int
+
+
+def window_rows(picture: Picture) -> list[WindowRows]:
+    """How much there is in each window of a picture."""
+    return [WindowRows(w.why, w.iteration, w.ops.rows, w.host.rows) for w in picture.windows]
+
+
 class RankPicture(msgspec.Struct, frozen=True):
-    """The picture of one rank as its trace alone gives it, and what places it among the others.
+    """What places the picture of one rank, as its trace alone gives it, among the others.
 
     Args:
+        windows: of the picture.
         source: index of the input. zero: time zero of its times on the trace's clock, ns.
         labels: of the iterations.
         collectives: of the rank. matched: those that other ranks have too.
     """
 
-    picture: Picture
+    windows: Sequence[WindowRows]
     source: int
     zero: int
     labels: Sequence[str]
@@ -39,8 +54,31 @@ class RankPicture(msgspec.Struct, frozen=True):
     matched: MatchedCollectives | None
 
 
-def joined(ranks: Sequence[RankPicture]) -> list[Picture | UnsetType]:
-    """The pictures with one usual iteration each, the same one where they can be, on one clock.
+class PlannedPicture(msgspec.Struct, frozen=True):
+    """What the picture of a rank shows beside those of the others.
+
+    Args:
+        windows: their numbers, in order. share: part of the rows of the host that fit.
+        clock_ns: as in the picture.
+    """
+
+    rank: RankPicture
+    windows: Sequence[int]
+    share: float
+    clock_ns: int | None
+
+    def drawn(self, picture: Picture) -> Picture:
+        """That of the picture of the rank's trace."""
+        windows = [picture.windows[number] for number in self.windows]
+        return replace(
+            picture,
+            windows=[_with_shared(picture, _thinned(w, self.share), self.rank) for w in windows],
+            clock_ns=self.clock_ns,
+        )
+
+
+def planned(ranks: Sequence[RankPicture]) -> list[PlannedPicture | None]:
+    """What each picture shows: one usual iteration, the same one where they can be, on one clock.
 
     Of a run with more operations than `MOST_OPS` first the windows that are not usual are left out,
     then the last ranks.
@@ -52,43 +90,42 @@ def joined(ranks: Sequence[RankPicture]) -> list[Picture | UnsetType]:
     )
     usual = _usual_label(ranks)
     left = MOST_OPS
-    kept: list[list[Window]] = []
+    kept: list[list[int]] = []
     for rank in ranks:
-        window = _usual(rank, usual)
-        left -= window.ops.rows if window is not None else 0
-        kept.append([window] if window is not None and (left >= 0 or not any(kept)) else [])
-    for rank, windows in zip(ranks, kept, strict=True):
-        for window in rank.picture.windows if windows else ():
-            if window.why != "typical" and window is not windows[0] and window.ops.rows <= left:
-                windows.append(window)
-                left -= window.ops.rows
-    rows = sum(window.host.rows for windows in kept for window in windows)
+        number = _usual(rank, usual)
+        left -= rank.windows[number].ops if number is not None else 0
+        kept.append([number] if number is not None and (left >= 0 or not any(kept)) else [])
+    for rank, numbers in zip(ranks, kept, strict=True):
+        for number, window in enumerate(rank.windows if numbers else ()):
+            if window.why != "typical" and number != numbers[0] and window.ops <= left:
+                numbers.append(number)
+                left -= window.ops
+    rows = sum(r.windows[n].host for r, numbers in zip(ranks, kept, strict=True) for n in numbers)
     share = min(MOST_HOST_ROWS / max(rows, 1), 1.0)
     return [
-        replace(
-            rank.picture,
-            windows=[_with_shared(_thinned(window, share), rank) for window in windows],
-            clock_ns=None if ahead is None else rank.zero - ahead - ranks[0].zero,
+        PlannedPicture(
+            rank, numbers, share, None if ahead is None else rank.zero - ahead - ranks[0].zero
         )
-        if windows
-        else UNSET
-        for rank, windows, ahead in zip(ranks, kept, offsets, strict=True)
+        if numbers
+        else None
+        for rank, numbers, ahead in zip(ranks, kept, offsets, strict=True)
     ]
 
 
-def _candidates(rank: RankPicture) -> list[Window]:
+def _candidates(rank: RankPicture) -> list[int]:
     """The usual windows of a rank, the most usual first; its first one where none is."""
-    windows = rank.picture.windows
-    return [w for w in windows if w.why == "typical"] or windows[:1]
+    windows = rank.windows
+    return [n for n, w in enumerate(windows) if w.why == "typical"] or [0][: len(windows)]
 
 
-def _label(rank: RankPicture, window: Window) -> str | None:
-    return None if window.iteration is None else rank.labels[window.iteration]
+def _label(rank: RankPicture, number: int) -> str | None:
+    iteration = rank.windows[number].iteration
+    return None if iteration is None else rank.labels[iteration]
 
 
 def _usual_label(ranks: Sequence[RankPicture]) -> str | None:
     """The iteration that is most usual on all ranks."""
-    places = [[_label(rank, window) for window in _candidates(rank)] for rank in ranks]
+    places = [[_label(rank, number) for number in _candidates(rank)] for rank in ranks]
     labels = dict.fromkeys(label for found in places for label in found)
 
     def distance(label: str | None) -> int:
@@ -97,10 +134,10 @@ def _usual_label(ranks: Sequence[RankPicture]) -> str | None:
     return min(labels, key=distance, default=None)
 
 
-def _usual(rank: RankPicture, label: str | None) -> Window | None:
-    windows = _candidates(rank)
-    first = windows[0] if windows else None
-    return next((w for w in windows if _label(rank, w) == label), first)
+def _usual(rank: RankPicture, label: str | None) -> int | None:
+    numbers = _candidates(rank)
+    first = numbers[0] if numbers else None
+    return next((n for n in numbers if _label(rank, n) == label), first)
 
 
 def _thinned(window: Window, share: float) -> Window:
@@ -117,13 +154,13 @@ def _thinned(window: Window, share: float) -> Window:
     return replace(window, host=Table.of(host), left_out=left_out)
 
 
-def _with_shared(window: Window, rank: RankPicture) -> Window:
+def _with_shared(picture: Picture, window: Window, rank: RankPicture) -> Window:
     """The window with the numbers of the collectives that other ranks have too."""
     if rank.matched is None or not len(rank.matched.row):
         return window
     columns = window.ops.columns()
     ends = columns["start"].cumsum() + columns["duration"] + window.start_ns + rank.zero
-    is_collective = columns["class"] == rank.picture.classes.index("communication")
+    is_collective = columns["class"] == picture.classes.index("communication")
     rows = np.flatnonzero(is_collective)
     columns["shared"][rows] = _numbers(rank.collectives, rank.matched, ends[rows])
     return replace(window, ops=Table.of(columns))

@@ -111,12 +111,19 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         loader=timed.loader,
         blocks=calibration.blocks(kept, ranks.regular),
         timed_wait_ms=None if timed.wait_ns is None else timed.wait_ns / 1e6,
+        replays=ranks.regular_replays,
     )
     answers = examine(evidence)
-    shown = found.ranks
+    details = ranks.details_of(found.ranks)
+    shown, hidden = found.ranks, set[int]()
     if together is not None and len(shown) >= FEWEST:
         overview, shown = survey(shown, together.straggler_rank)
         together = replace(together, overview=overview)
+        hidden = {rank.rank for rank in shown} - set(overview.detailed_ranks)
+    shown = [
+        rank if rank.rank in hidden else packed.put_back(rank)
+        for rank, packed in zip(shown, details, strict=True)
+    ]
     report = Report(
         schema_version=Report.SCHEMA_VERSION,
         traceprobe_version=__version__,
@@ -135,11 +142,16 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     )
     usually = report
     if found.long:
-        played = _of(ranks.regular, shown)
+        played = _of(ranks, shown)
         usually = replace(report, ranks=played, quality=found.usual_quality, verdict=found.usual)
     least = floors(report, found.ranks, ranks.operators)
     report = with_predictions(report, usually, answers.changes, least)
-    return verify(report, found.ranks, ranks.regular, found.usual_quality)
+    unseen = (
+        packed.without_picture(rank)
+        for rank, packed in zip(found.ranks, details, strict=True)
+        if rank.rank in hidden
+    )
+    return verify(report, unseen, ranks.regular, found.usual_quality)
 
 
 def _readable(parts: Sequence[TracePart | Lost], lost: Sequence[Lost]) -> list[TracePart]:
@@ -164,10 +176,14 @@ def _together(ranks: RunRanks, world: int | None, *, doubtful: bool) -> Run | No
     return replace(together, links=UNSET if found is None else found)
 
 
-def _of(ranks: Sequence[Rank], shown: Sequence[Rank]) -> list[Rank]:
-    """Those of the ranks that keep their iterations in the report, which are what is played."""
+def _of(ranks: RunRanks, shown: Sequence[Rank]) -> list[Rank]:
+    """The regular iterations of the ranks that keep theirs in the report, which are played."""
     detailed = {rank.rank for rank in shown if rank.iterations}
-    return [rank for rank in ranks if rank.rank in detailed]
+    return [
+        packed.put_back(rank)
+        for rank, packed in zip(ranks.regular, ranks.regular_details, strict=True)
+        if rank.rank in detailed
+    ]
 
 
 def _roofline(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from traceprobe.options import Options
+from traceprobe.pipeline.packed_part import packed, unpacked
 from traceprobe.pipeline.trace_part import Lost, TracePart, read_or_lose
 from traceprobe.system.child import (
     Child,
@@ -63,7 +64,7 @@ class _Work:
         self._progress = progress
         self._waiting = deque(range(len(paths)))
         self._reads: dict[Child, int] = {}
-        self._found: dict[int, TracePart | Lost] = {}
+        self._found: dict[int, bytes] = {}
         self._why = ""
         self.readers: list[Child] = []
 
@@ -103,18 +104,21 @@ class _Work:
             if reader not in self._reads:
                 self._why = str(ended)
                 return False
-            self._settle(reader, died(self._paths[self._reads[reader]].name, str(ended)))
+            lost = died(self._paths[self._reads[reader]].name, str(ended))
+            self._settle(reader, packed(lost))
             return bool(self._waiting)
         return False
 
     def parts(self) -> list[TracePart | Lost]:
-        """What became of each file."""
-        return [
-            self._found.get(position) or unread(path.name, self._why)
-            for position, path in enumerate(self._paths)
-        ]
+        """What became of each file; to be asked once."""
+        return unpacked(
+            [
+                self._found.pop(position, b"") or packed(unread(path.name, self._why))
+                for position, path in enumerate(self._paths)
+            ]
+        )
 
-    def _settle(self, reader: Child, part: TracePart | Lost) -> None:
+    def _settle(self, reader: Child, part: bytes) -> None:
         position = self._reads.pop(reader)
         self._found[position] = part
         self._progress(position, 1.0)
@@ -122,11 +126,11 @@ class _Work:
 
 def _read(
     path: Path, options: Options, folder: Path | None, tell: Callable[[float], None]
-) -> TracePart | Lost:
+) -> bytes:
     def progress(done: int, total: int) -> None:
         tell(min(done / max(total, 1), 1.0))
 
-    return read_or_lose(path, options, folder, progress)
+    return packed(read_or_lose(path, options, folder, progress))
 
 
 def died(name: str, how: str = "SIGKILL") -> Lost:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
 from traceprobe.pipeline.build_rank import completed_rank
-from traceprobe.pipeline.join_pictures import RankPicture, joined
+from traceprobe.pipeline.join_pictures import PlannedPicture, RankPicture, planned
 from traceprobe.pipeline.one_run import unmatched
+from traceprobe.pipeline.rank_details import RankDetails
 from traceprobe.pipeline.rank_numbers import rank_numbers
 from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records.rank import Rank
+from traceprobe.records.replay import Replay
 from traceprobe.timeline import collectives
 from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
@@ -22,11 +25,32 @@ from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
 
 
+class ClosedDetails(msgspec.Struct, frozen=True):
+    """The details of one rank, with what the run says of them.
+
+    Args:
+        packed: as its trace alone gives them. shown: what its picture shows; None for none.
+    """
+
+    packed: RankDetails
+    shown: PlannedPicture | None
+
+    def put_back(self, record: Rank) -> Rank:
+        """The record of the rank with them."""
+        return self.packed.put_back(record, self.shown)
+
+    def without_picture(self, record: Rank) -> Rank:
+        """The same without a picture, which takes longest to draw."""
+        return self.packed.put_back(record, None)
+
+
 class RunRanks(msgspec.Struct, frozen=True):
     """The ranks in the order of their inputs.
 
     Args:
-        every: with all used iterations. regular: the same ones without long iterations.
+        every: with all used iterations, without details. regular: the same ones without long
+            iterations.
+        details, regular_details: of these.
         operators: of each rank, where they are known.
         collectives: what ranks waited for each other; None where none match.
         warnings: by code.
@@ -34,9 +58,22 @@ class RunRanks(msgspec.Struct, frozen=True):
 
     every: list[Rank]
     regular: list[Rank]
+    details: list[ClosedDetails]
+    regular_details: list[ClosedDetails]
     operators: list[OperatorTime | None]
     collectives: CollectiveWaits | None
     warnings: dict[str, str]
+
+    def details_of(self, ranks: Sequence[Rank]) -> list[ClosedDetails]:
+        """The details of `every` or of `regular`."""
+        return self.regular_details if ranks is self.regular else self.details
+
+    def regular_replays(self) -> Iterator[Replay]:
+        """The regular iterations of each rank that can be played, one after the other."""
+        for packed in self.regular_details:
+            replay = packed.packed.replay()
+            if replay is not UNSET:
+                yield replay
 
     def only(self, rank: int) -> RunRanks:
         """One rank alone.
@@ -52,6 +89,8 @@ class RunRanks(msgspec.Struct, frozen=True):
             self,
             every=[self.every[place] for place in at],
             regular=[self.regular[place] for place in at],
+            details=[self.details[place] for place in at],
+            regular_details=[self.regular_details[place] for place in at],
             operators=[self.operators[place] for place in at],
         )
 
@@ -69,10 +108,10 @@ def run_ranks(parts: Sequence[TracePart]) -> RunRanks:
     matched = collective_waits(footprints, stages)
     waits = matched.exposed_wait if matched else [None] * len(devices)
     between = stages.exposed if stages else [None] * len(devices)
-    pictures = joined(
+    pictures = planned(
         [
             RankPicture(
-                picture=found.picture,
+                windows=found.details.windows,
                 source=source,
                 zero=int(parts[source].input.origin_ns),
                 labels=[iteration.label for iteration in found.record.iterations],
@@ -84,19 +123,25 @@ def run_ranks(parts: Sequence[TracePart]) -> RunRanks:
     )
     every: list[Rank] = []
     regular: list[Rank] = []
+    details: list[ClosedDetails] = []
+    regular_details: list[ClosedDetails] = []
     for (source, found), number, footprint, wait, stage, mine, shown in zip(
         devices, numbers, footprints, waits, between, shared, pictures, strict=True
     ):
-        for records, part in ((every, found), (regular, found.regular)):
+        for records, hidden, part in (
+            (every, details, found),
+            (regular, regular_details, found.regular),
+        ):
             if part is None:
                 records.append(every[-1])
+                hidden.append(details[-1])
                 continue
             counted = None if part is found else part.footprint.collectives
             groups = collectives.with_matches(part.groups, footprint.collectives, mine, counted)
-            record = replace(part.record, picture=shown)
             records.append(
-                completed_rank(record, number, source, wait, stage, part.footprint, groups)
+                completed_rank(part.record, number, source, wait, stage, part.footprint, groups)
             )
+            hidden.append(ClosedDetails(part.details, shown))
     warnings = unmatched(
         collectives=sum(len(f.collectives.filter(~IS_MESSAGE)) > 0 for f in footprints) > 1,
         found=any(mine is not None and len(mine.row) for mine in shared),
@@ -104,6 +149,8 @@ def run_ranks(parts: Sequence[TracePart]) -> RunRanks:
     return RunRanks(
         every=every,
         regular=regular,
+        details=details,
+        regular_details=regular_details,
         operators=[found.operators for _, found in devices],
         collectives=matched,
         warnings=warnings,

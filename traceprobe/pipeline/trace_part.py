@@ -31,9 +31,11 @@ from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import build_replay, origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
+from traceprobe.pipeline.rank_details import RankDetails, without_details
 from traceprobe.pipeline.reduced_types import with_reduced_types
 from traceprobe.records.loader import read as read_loader
 from traceprobe.records.nccl import NcclRecords
+from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.replay import Replay
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from traceprobe.pipeline.cache import Use
 
 
+RECORDED = "traceprobe"
+"""What a recording of ours says about itself, among the facts of a trace."""
 Result = TypeVar("Result")
 
 
@@ -60,10 +64,10 @@ class DevicePart(msgspec.Struct, frozen=True):
     """One device of one process.
 
     Args:
-        record: as in the report, open where it takes the run to know.
+        record: as in the report, open where it takes the run to know, without details.
         footprint: what other ranks are compared with. groups: the collectives by operation and
             size.
-        picture: windows of it that a person should see.
+        details: those of the record, with the windows that a person should see.
         regular: the same without long iterations, if there are any.
         operators: time by operator and sizes, where the trace has these.
     """
@@ -71,7 +75,7 @@ class DevicePart(msgspec.Struct, frozen=True):
     record: Rank
     footprint: RankCollectives
     groups: list[collectives.CollectiveGroup]
-    picture: Picture
+    details: RankDetails
     regular: DevicePart | None = None
     operators: OperatorTime | None = None
 
@@ -82,7 +86,7 @@ class TracePart(msgspec.Struct, frozen=True):
     Args:
         rank_of: rank of each process where the file records it.
         gpu_ops, gpu_ops_linked, launches_without_gpu_op: as in the quality of a report.
-        quality, profiled, metadata: those of the trace.
+        quality, profiled, metadata: those of the trace, without what is in `sidecar`.
         sidecar: what the recording says about itself; None of what traceprobe did not record.
         devices: by process and device.
         kept: what the cache did for it, if there is one.
@@ -233,14 +237,14 @@ def part_with(trace: Trace, found: Iterable[tuple[Device, DeviceTimeline]]) -> T
         launches_without_gpu_op=int(np.isin(unrecorded, asks).sum()),
         quality=trace.quality,
         profiled=trace.profiled,
-        metadata=dict(trace.metadata),
+        metadata={name: fact for name, fact in trace.metadata.items() if name != RECORDED},
         sidecar=sidecar,
         devices=devices,
     )
 
 
 def _sidecar(trace: Trace) -> Sidecar | None:
-    recorded = trace.metadata.get("traceprobe")
+    recorded = trace.metadata.get(RECORDED)
     return None if recorded is None else msgspec.convert(recorded, Sidecar)
 
 
@@ -315,7 +319,10 @@ def _with_picture(
     """The device, with the picture of it that is drawn meanwhile."""
 
     def part(
-        chosen: DeviceTimeline, long: LongIterations | None, played: Replay | UnsetType
+        chosen: DeviceTimeline,
+        long: LongIterations | None,
+        played: Replay | UnsetType,
+        calls: list[OperatorCalls] | UnsetType = UNSET,
     ) -> DevicePart:
         groups = with_reduced_types(collectives.collective_groups(chosen), chosen.ops, trace.names)
         record = rank_record(chosen, trace, device, groups, long, played)
@@ -325,16 +332,17 @@ def _with_picture(
             summary = replace(record.summary, sequences=build_sequences(chosen, owners))
             record = replace(record, summary=summary)
         record = replace(record, tree=build_tree(owners, owners.names))
-        return DevicePart(record, rank_collectives(chosen), groups, drawn.result())
+        record, details = without_details(record, drawn.result(), calls)
+        return DevicePart(record, rank_collectives(chosen), groups, details)
 
     found = find_owners(account, trace.names, _noted_owners(sidecar))
     played = UNSET if device.kind == "cpu" else build_replay(account, trace)
-    whole = part(account, long, played)
+    calls: list[OperatorCalls] | UnsetType = UNSET
+    if device.kind != "cpu":  # for the report alone: no finding asks
+        calls = build_operator_calls(account, trace.names)
+    whole = part(account, long, played, calls)
     called = operator_time(account, trace.names, trace.operands)
     record = whole.record
-    if device.kind != "cpu":  # for the report alone: no finding about regular iterations asks
-        calls = build_operator_calls(account, trace.names)
-        record = replace(record, summary=replace(record.summary, operators=calls))
     counters = kernel_counters(trace)
     if counters is not UNSET:
         record = replace(record, summary=replace(record.summary, kernel_counters=counters))

@@ -80,6 +80,16 @@ def _is_plain(record: msgspec.Struct) -> bool:
     if "\\" in text or not text.isprintable() or "  " in text:
         return False
     text = _PACKED.sub("", text)
-    strings = text.split('"')[1::2]
     # Hardly ever is one of them too long for a key, and only then it matters which of them are.
-    return max(map(len, strings), default=0) <= MAX_KEY or not _LONG.search(text)
+    return len(text) <= MAX_KEY or _longest(text.encode()) <= MAX_KEY or not _LONG.search(text)
+
+
+def _longest(text: bytes) -> int:
+    """Bytes of the longest string in JSON without quotes in its strings.
+
+    A report of many ranks has some hundred thousand: a list of them is many times the text.
+    """
+    import numpy as np  # imported late: whoever makes small records need not have it
+
+    quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == ord('"'))
+    return int(np.diff(quotes)[::2].max(initial=1)) - 1

@@ -25,12 +25,17 @@ def owners_of(ranks: Sequence[Rank]) -> pl.DataFrame:
     Returns:
         `class`, `line`, `within`, `before` (idle time that the call ended, and that nothing else
         is known of), `call`, `kernel`, and `ms` and `count` of the mean rank: a step
-        of it, without what the owners below each have.
+        of it, without what the owners below each have. Texts are categories.
     """
-    trees = [_tree(rank) for rank in ranks if isinstance(rank.tree, Tree)]
+    trees = [_brief(_tree(rank)) for rank in ranks if isinstance(rank.tree, Tree)]
     if not trees:
-        return _tree(None)
+        return _brief(_tree(None))
     return pl.concat(trees).with_columns(pl.col("ms", "count") / len(trees))
+
+
+def _brief(tree: pl.DataFrame) -> pl.DataFrame:
+    """A tree with its texts as numbers: those of a thousand ranks are the same few."""
+    return tree.with_columns(pl.col(pl.String).cast(pl.Categorical))
 
 
 def extra_owners(whole: Sequence[Rank], regular: Sequence[Rank]) -> pl.DataFrame:

@@ -104,7 +104,7 @@ def _slow_calls(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
         .select(calls.columns)
         .collect()
     )
-    launched = ops.filter(pl.col("thread") != UNKNOWN).select("name", "launch_t0")
+    launched = ops.select("name", "launch_t0", "thread").filter(pl.col("thread") != UNKNOWN)
     first = launched.group_by("name").agg(pl.col("launch_t0").min())["launch_t0"]
     began = pl.col("t0")
     again = began.is_in(launched["launch_t0"].implode()) & ~began.is_in(first.implode())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from traceprobe.model.codes import UNKNOWN, Int64s, Operation
@@ -46,17 +47,28 @@ def sequences(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
     Args:
         tables: per rank, with `group`, `operation` and `group_size`.
     """
-    every = pl.concat([t.select("group", "operation") for t in tables])
+    every = pl.concat(
+        t.select("group", "operation", rank=pl.lit(rank)) for rank, t in enumerate(tables)
+    )
+    numbered, kept = _rules(every)
+    return [t.with_columns(group=numbered).filter(kept) for t in tables]
+
+
+def _rules(every: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
+    """What `sequences` takes for `group`, and then which rows it keeps.
+
+    Args:
+        every: all rows, with `rank`, `group` and `operation`.
+    """
     grouped = (every["group"] != UNKNOWN).all()
     named = (every["operation"] != int(Operation.OTHER)).all()
     group = pl.col("group") if grouped else pl.lit(UNKNOWN, pl.Int64)
     number = group.xor(pl.col("operation") * (1 << _OPERATION_BIT)) if named else group
-    keyed = [t.with_columns(group=number) for t in tables]
-    ranks = pl.concat([t.select(pl.col("group").unique()) for t in keyed]).group_by("group").len()
+    ranks = every.select("rank", group=number).unique().group_by("group").len()
     crowded = ranks.filter(pl.col("len") > 2)["group"].implode()
     one_to_one = pl.col("operation") == int(Operation.SEND_RECV)
     many = (pl.col("group_size") > 2) | pl.col("group").is_in(crowded)
-    return [t.filter(~(one_to_one & many)) for t in keyed]
+    return number, ~(one_to_one & many)
 
 
 def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
@@ -94,11 +106,13 @@ def match_transfers(ranks: Sequence[RankCollectives]) -> list[MatchedCollectives
     """
     if len(ranks) < 2:
         return [None] * len(ranks)
-    tables = [_launched(f.collectives, rank) for rank, f in enumerate(ranks)]
-    every = pl.concat(sequences(tables))
+    # In one table: a thousand small ones take many times the memory of their rows.
+    every = _launched(ranks)
+    numbered, kept = _rules(every)
+    every = every.with_columns(group=numbered).filter(kept)
     known = set(every["group"].unique().to_list()) - {UNKNOWN}
     if len(known) < 2:
-        every = every.with_columns(group=pl.lit(UNKNOWN, pl.Int64), holders=pl.lit(len(tables)))
+        every = every.with_columns(group=pl.lit(UNKNOWN, pl.Int64), holders=pl.lit(len(ranks)))
     else:
         every = every.with_columns(holders=pl.col("rank").n_unique().over("group"))
     # Stages send and receive in an order of their own, but a message ends on both at once.
@@ -121,10 +135,12 @@ def match_transfers(ranks: Sequence[RankCollectives]) -> list[MatchedCollectives
     ]
 
 
-def _launched(table: pl.DataFrame, rank: int) -> pl.DataFrame:
-    return table.with_row_index("row").select(
-        pl.col("row").cast(pl.Int64),
+def _launched(ranks: Sequence[RankCollectives]) -> pl.DataFrame:
+    return pl.concat(
+        f.collectives.select("step", "group", "operation", "group_size", "t0", "t1") for f in ranks
+    ).select(
+        pl.Series("row", np.concatenate([np.arange(len(f.collectives)) for f in ranks])),
         *("step", "group", "operation", "group_size", "t1"),
         duration=pl.col("t1") - pl.col("t0"),
-        rank=pl.lit(rank),
+        rank=pl.Series(np.repeat(np.arange(len(ranks)), [len(f.collectives) for f in ranks])),
     )

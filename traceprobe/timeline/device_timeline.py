@@ -119,7 +119,7 @@ def device_timeline(
     gaps = idle.find_gaps(ops, int(edges[-1]), process.host.step_thread)
     by_cause = idle.idle_causes(gaps, process.host, process.loaders)
     compute = partition.compute_intervals(sets)
-    syncs = process.calls.filter("blocking").select("t0", "t1")
+    syncs = process.calls.select("t0", "t1", "blocking").filter("blocking")
     late = idle.idle_after_sync(gaps, ops, syncs["t1"].to_numpy())
     blamed = merge(by_cause["idle_sync"], by_cause["idle_host"])
     waiting = union(syncs["t0"].to_numpy(), syncs["t1"].to_numpy())

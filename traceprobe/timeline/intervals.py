@@ -30,8 +30,10 @@ def union(t0: Int64s, t1: Int64s) -> Intervals:
     if not len(start):
         return EMPTY
     if (start[1:] < start[:-1]).any():
+        del t0, t1  # of millions, which nobody else may hold
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
+        del order
     reach = np.maximum.accumulate(end)
     first = np.concatenate([[True], start[1:] > reach[:-1]])
     last = np.concatenate([first[1:], [True]])

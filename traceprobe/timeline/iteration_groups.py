@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from traceprobe.model.accounting import BATCH_BYTES
 from traceprobe.model.codes import UNKNOWN, Int64s, Kind
-from traceprobe.timeline.kernel_period import update_times
+from traceprobe.timeline.kernel_period import LAUNCHED, update_times
 from traceprobe.timeline.repetitions import Cycle, contents_of, find_cycle, plain_windows
 from traceprobe.timeline.step_markers import OPTIMIZER_STEP, StepMarker, find_step_marker
 
@@ -50,7 +50,7 @@ def whole_iterations(
     count = marker.windows
     if count < FEWEST or marker.kind == "user":
         return marker
-    launched = ops.filter(pl.col("thread") != UNKNOWN)
+    launched = ops.select("bytes", *LAUNCHED).filter(pl.col("thread") != UNKNOWN)
     window = marker.iteration_at(launched["launch_t0"].to_numpy())
     kind = launched["kind"].to_numpy()
     kernel = kind == int(Kind.KERNEL)

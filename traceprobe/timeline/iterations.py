@@ -98,7 +98,7 @@ def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int
     if marker is None:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     asks = pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
-    work = calls.filter(asks | pl.col("recorded"))
+    work = calls.select("t0", "call", "recorded").filter(asks | pl.col("recorded"))
     recorded = work.filter(pl.col("recorded"))
     return marker.count(work["t0"]), marker.count(recorded["t0"])
 

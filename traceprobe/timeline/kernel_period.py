@@ -209,7 +209,7 @@ def _without_updates(
             if found is not None and _holds_all(found.edges, threads):
                 return _at_pauses(found.edges, kernels)
         return None
-    waits = np.sort(calls.filter(pl.col("blocking"))["t0"].to_numpy())
+    waits = np.sort(calls["t0"].to_numpy()[calls["blocking"].to_numpy()])
     ends = np.unique(np.searchsorted(kernels.t0, waits)) - 1
     span = int(kernels.t1[-1] - kernels.t0[0])
     cold = int((kernels.t1 - kernels.t0).max()) > _COLD * span
@@ -228,8 +228,14 @@ def _holds_all(edges: Int64s, threads: Sequence[Bools]) -> bool:
     return all((count > 0).mean() >= REGULAR for count in counts)
 
 
+LAUNCHED = ("kind", "device", "thread", "name", "launch_t0", "launch_t1")
+"""All that is needed of operations: what is chosen of a frame is a copy of all its columns."""
+
+
 def _launched(ops: pl.DataFrame) -> _Kernels:
-    kernels = ops.filter((pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN))
+    kernels = ops.select(LAUNCHED).filter(
+        (pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN)
+    )
     kernels = kernels.filter(pl.col("device") == pl.col("device").min())
     kernels = kernels.sort("launch_t0", maintain_order=True)
     return _Kernels(*(kernels[c].to_numpy() for c in ("name", "launch_t0", "launch_t1", "thread")))

@@ -32,7 +32,10 @@ def operator_calls(account: DeviceTimeline) -> pl.DataFrame:
     called = calls.group_by(pl.col("name").cast(pl.Int64)).agg(
         count=pl.len().cast(pl.Int64), host_ns=pl.col("ns").sum()
     )
-    inside = account.ops.filter(begins_inside(account, account.ops["t0"].to_numpy()))
+    columns = ("t0", "t1", "thread", "launch_t0")
+    inside = account.ops.select(columns).filter(
+        begins_inside(account, account.ops["t0"].to_numpy())
+    )
     launched = (
         inside.select(name=pl.Series(launching_operators(inside, process.operators)), ns=_LENGTH)
         .filter(pl.col("name") != UNKNOWN)

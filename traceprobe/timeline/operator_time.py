@@ -87,7 +87,8 @@ def operator_time(
     operators = account.process.operators
     if not (operators["operands"] != UNKNOWN).any():
         return None
-    ops = account.ops.filter(pl.col("kind").is_in(_KINDS))
+    columns = ("kind", "t0", "t1", "name", "phase", "thread", "launch_t0")
+    ops = account.ops.select(columns).filter(pl.col("kind").is_in(_KINDS))
     inside = begins_inside(account, ops["t0"].to_numpy())
     row = launching_rows(ops, operators)
     calls = (

@@ -111,7 +111,7 @@ def loader_threads(
         if _LOADER_RANGE.search(names[i]) and not _OF_A_FRAMEWORK.search(names[i])
     ]
     threads = ranges.filter(pl.col("name").is_in(hits))["thread"].unique().to_list()
-    autograd = ops.filter(pl.col("role") == int(Role.BACKWARD))["thread"].unique().to_list()
+    autograd = ops["thread"].filter(ops["role"] == int(Role.BACKWARD)).unique().to_list()
     return set(threads) - {step_thread, *autograd}
 
 

@@ -81,7 +81,7 @@ def process_timeline(
     iteration = iterations.iteration_of_launches(marker, ops["launch_t0"].to_numpy(), launched)
     threads = set(ops["thread"].unique().to_list()) - {UNKNOWN}
     asked, recorded = iterations.launch_coverage(calls, marker)
-    kernels = calls.filter(pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]))
+    launching = calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)])
     named = (marks.select("forward") | marks.select("backward")) & (marks.thread == step_thread)
     # Older PyTorch writes the stages of a compilation as ranges, not as operators.
     compiling = rows_named(ranges, trace.names, lambda name: COMPILES in name)
@@ -108,7 +108,7 @@ def process_timeline(
         loaders=loaders,
         asked=asked,
         recorded=recorded,
-        launches=marker.count(kernels["t0"]) if marker else starts,
+        launches=marker.count(calls["t0"].filter(launching)) if marker else starts,
     )
 
 
@@ -120,7 +120,9 @@ def _step_thread(
         return marker.thread
     named = marks.thread[marks.select("forward") | marks.select("optimizer")]
     if not len(named):
-        chosen = ops.filter((pl.col("thread") != UNKNOWN) & (pl.col("role") != int(Role.BACKWARD)))
+        chosen = ops.select("thread", "role").filter(
+            (pl.col("thread") != UNKNOWN) & (pl.col("role") != int(Role.BACKWARD))
+        )
         named = chosen["thread"].to_numpy() if len(chosen) else calls["thread"].to_numpy()
     if not len(named):
         return UNKNOWN

@@ -72,13 +72,9 @@ def quiet_stretches(
     if len(launched) < 2:
         return Quiet(EMPTY, EMPTY, EMPTY)
     begin, end = launched["launch_t0"].to_numpy(), launched["launch_t1"].to_numpy()
-    mine = (
-        rows.select("thread", "t0", "t1").filter(pl.col("thread").is_in(sorted(threads)))
-        for rows in (calls, work)
-    )
     busy = merge(
         union(begin, np.maximum(end, begin + 1)),
-        *(union(f["t0"].to_numpy(), f["t1"].to_numpy()) for f in mine),
+        *(_on_threads(rows, threads) for rows in (calls, work)),
         named,
     )
     free = complement(busy, int(begin[0]), int(begin[-1]))
@@ -101,6 +97,12 @@ def quiet_stretches(
         return Intervals(t0[which], t1[which])
 
     return Quiet(chosen(waited), chosen(busy_inside), chosen(~waited & ~busy_inside))
+
+
+def _on_threads(rows: pl.DataFrame, threads: set[int]) -> Intervals:
+    """When any of the threads is in one of the rows."""
+    chosen = rows["thread"].is_in(sorted(threads)).to_numpy()
+    return union(rows["t0"].to_numpy()[chosen], rows["t1"].to_numpy()[chosen])
 
 
 def _goes_on(launched: pl.DataFrame, before: Int64s, after: Int64s, step_thread: int) -> Bools:

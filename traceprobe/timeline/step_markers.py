@@ -114,9 +114,9 @@ def find_step_marker(
     if step is not None:
         return _by_user(named, step)
     launches = np.sort(
-        ops.filter((pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN))[
-            "launch_t0"
-        ].to_numpy()
+        ops.select("kind", "thread", "launch_t0")
+        .filter((pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN))["launch_t0"]
+        .to_numpy()
     )
     weak: StepMarker | None = None
     by_optimizer = partial(_by_optimizer, operators, ops)

@@ -81,7 +81,9 @@ def host_threads(account: DeviceTimeline) -> list[HostThread]:
     process = account.process
     step = process.host.step_thread
     backward = (pl.col("phase") == int(Phase.BACKWARD)).mean()
-    launching = process.ops.filter(~pl.col("thread").is_in([UNKNOWN, step, *process.loaders]))
+    launching = process.ops.select("thread", "phase").filter(
+        ~pl.col("thread").is_in([UNKNOWN, step, *process.loaders])
+    )
     shares = launching.group_by("thread").agg(backward).sort("thread").rows()
     return [
         *([HostThread(step, "step")] if step != UNKNOWN else []),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from traceprobe.ingest.joins import distinct_rows, numbered
 from traceprobe.ingest.nsight.ids import pid
 from traceprobe.ingest.nsight.tables import KERNEL, RUNTIME, Database
 from traceprobe.ingest.profiler_messages import quote_messages
@@ -54,7 +55,8 @@ def devices(db: Database, ops: pl.DataFrame) -> tuple[Device, ...]:
     seen = db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid", "numMultiprocessors"))
     exact = {(p, c): by_id.get(g) for g, c, p, _ in seen}
     own = {(p, c): device_amount(count) for _, c, p, count in seen}
-    found = ops.select("pid", "device").unique().sort("pid", "device").rows()
+    places = distinct_rows(ops["pid"].to_numpy(), ops["device"].to_numpy())
+    found = zip(*(column.tolist() for column in places), strict=True)
     return tuple(
         _device(p, d, exact.get((p, d)) or by_ordinal.get(d), own.get((p, d))) for p, d in found
     )
@@ -87,7 +89,7 @@ def rank_of_pid(db: Database, ops: pl.DataFrame) -> dict[int, int]:
         for g, r in db.rows("MPI_RANKS", ("globalTid", "rank"))
         if isinstance(g, int) and (number := rank_number(r)) is not None
     }
-    pids = ops["pid"].unique().sort().to_list()
+    pids = numbered(ops["pid"].to_numpy())[0].tolist()
     if mpi or len(pids) != 1:
         return {p: r for p, r in mpi.items() if p in pids}
     rank = _number_in_environment(db, _RANK_KEYS)

@@ -26,6 +26,8 @@ from traceprobe.ingest.joins import (
     concatenate_tables,
     find_rows,
     keep_rows,
+    narrow,
+    numbered,
     per_name,
     take_rows,
 )
@@ -98,7 +100,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu["bytes"] = plausible_sizes(gpu["bytes"])
     synchronises = per_name(host["name"], list(names.index), waits_for)
     does = per_name(host["name"], list(names.index), stream_event)
-    events = stream_events(host, does, sync_notes(db, np.unique(host["pid"])))
+    events = stream_events(host, does, sync_notes(db, numbered(host["pid"])[0]))
     gpu = drop_duplicates(gpu, quality)
     gpu = align_clocks(gpu, host, synchronises, quality)
     warn_of_impossible_times(gpu, quality)
@@ -110,7 +112,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     ranges, operators = nsight_ranges.host_ranges(db, names, last, quality)
     waits = host_waits(db)
     for column in (gpu, host, events, ranges, operators):
-        column["pid"] = column["pid"] & 0xFFFFFF
+        column["pid"] = column["pid"] & np.int64(0xFFFFFF)
     samples = gpu_samples(db, gpu, quality)
     quality.events_lost += db.lost
     facts.warn_of_gaps(db, gpu, host, quality)
@@ -185,14 +187,14 @@ def _op(
     count = len(rows["start"])
     no = np.zeros(count, dtype=bool)
     return {
-        "pid": process_key(rows["globalPid"]),
+        "pid": narrow(process_key(rows["globalPid"])),
         "device": rows["deviceId"],
         "stream": rows["streamId"],
         "kind": kind,
         "name": name,
         "t0": rows["start"],
         "t1": rows["end"],
-        "bytes": rows.get("bytes", np.full(count, UNKNOWN, dtype=np.int64)),
+        "bytes": rows.get("bytes", np.full(count, UNKNOWN, dtype=np.int8)),
         "pageable": no if pageable is None else pageable,
         "graph": no if graph is None else graph,
         "correlation": rows["correlationId"],
@@ -220,8 +222,8 @@ def _host_calls(db: Database, names: NameTable) -> dict[str, Any]:
         lambda text: is_blocking(api_name(text)),
     )
     return {
-        "pid": process_key(rows["globalTid"]),
-        "thread": tid(rows["globalTid"]),
+        "pid": narrow(process_key(rows["globalTid"])),
+        "thread": narrow(tid(rows["globalTid"])),
         "t0": rows["start"],
         "t1": np.maximum(rows["end"], rows["start"]),
         "name": name,
@@ -233,15 +235,17 @@ def _host_calls(db: Database, names: NameTable) -> dict[str, Any]:
 
 def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Give every GPU op the call with its (process, correlation id)."""
-    if len(np.unique(calls["pid"])) == 1 and set(np.unique(gpu["pid"])) == {0}:
-        gpu["pid"] = np.full(len(gpu["pid"]), calls["pid"][0])  # export without globalPid
+    callers, workers = numbered(calls["pid"])[0], numbered(gpu["pid"])[0]
+    if len(callers) == 1 and workers.tolist() == [0]:
+        gpu["pid"] = np.full(len(gpu["pid"]), callers[0])  # export without globalPid
+        workers = callers
     # Of a runtime call and the driver call inside it, the one that is a launch comes first.
     order = np.argsort(calls["t0"], kind="stable")
     other = calls["call"][order] == Call.OTHER
     order = np.concatenate([order[~other], order[other]])
     wanted = np.where(gpu["correlation"] > 0, gpu["correlation"], UNKNOWN)
     call = np.full(len(wanted), UNKNOWN, dtype=np.int64)
-    for owner in np.unique(gpu["pid"]):
+    for owner in workers:
         ops_of_process = gpu["pid"] == owner
         calls_of_process = order[calls["pid"][order] == owner]
         call[ops_of_process] = find_rows(
