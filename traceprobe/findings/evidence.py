@@ -116,14 +116,15 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def waiting_operators(self) -> list[tuple[str, float]]:
         """Operators and lines in which the host waits for the GPU, and how often a step does.
 
-        Those with most calls first; what has neither a line nor a module is left out.
+        Those with most calls first; what has neither a line nor a module or range around it is left
+        out. `torch.cuda.synchronize()` is inside of no operator.
         """
         waits = self._owners.filter((pl.col("class") == "idle_sync") & (pl.col("count") > 0))
         known = waits.with_columns(line=pl.coalesce("line", "within")).drop_nulls("line")
         rows = known.group_by("call", "line", maintain_order=True).agg(pl.col("count").sum())
         ordered = rows.sort("count", "call", "line", descending=[True, False, False])
         return [
-            (" ".join([*([f"in `{call}`"] if "::" in call else []), _where(line)]), count)
+            (" ".join([*([f"in `{call}`"] if "::" in (call or "") else []), _where(line)]), count)
             for call, line, count in ordered.rows()
         ]
 
