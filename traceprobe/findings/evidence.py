@@ -41,6 +41,7 @@ UNSEEN = frozenset({"idle_data_wait", "h2d"})
 """Classes that a short capture may show less of than the run has; see `Evidence.unseen_ms`."""
 KERNEL_PHASES = tuple(p for p in COMPUTE_PHASES if p not in ("optimizer", "input"))
 """Phases whose kernels `KERNEL_CLASSES` divide."""
+_UPDATE = r"(^| / )Optimizer\.step#"
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
 
@@ -127,6 +128,18 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
             (" ".join([*([f"in `{call}`"] if "::" in (call or "") else []), _where(line)]), count)
             for call, line, count in ordered.rows()
         ]
+
+    @cached_property
+    def cpu_update_ms(self) -> float:
+        """Idle time in `Optimizer.step` where it updates parameters in host memory; else 0.
+
+        Such an optimizer launches no kernel. Gradients are copied to it, and parameters back.
+        """
+        if self.on_cpu or self.busy_ms("optimizer"):
+            return 0.0
+        inside = (pl.col("class") == "idle_host") & pl.col("within").str.contains(_UPDATE)
+        ms = float(self._owners.filter(inside)["ms"].sum())
+        return 0.0 if self.flag(ms) == "pass" else ms
 
     def copy_sites(self, kind: str) -> list[Site]:
         """The same of copies whose names have some words."""
