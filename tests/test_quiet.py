@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 import traceprobe
+from tests.builders import kineto
 from tests.builders.program import BATCH, UPDATE, Program
 
 MS = 1_000_000
@@ -125,6 +126,54 @@ def test_a_host_that_runs_operators_is_not_quiet():
     report = analyze(loop(work))
     assert idle(report)["idle_host"] == pytest.approx(3.0, abs=0.1)
     assert report.verdict.bound == "overhead"
+
+
+def makes_its_batch(folder, operator="aten::normal_", read=None):
+    """A loop without a loader: operators of the CPU make what is copied to the GPU.
+
+    Args:
+        read: bytes that are copied to the host before.
+    """
+
+    def body(program):
+        if read is not None:
+            program.copy_out(read)
+        for _ in range(10):
+            begin = program.now
+            program.sleep(QUIET // 10).script.operator(operator, begin, program.now)
+        program.copy_in()
+        step(program)
+
+    path = kineto.write(loop(body).script.build(), folder / "trace.json")
+    return idle(traceprobe.analyze(traceprobe.load(path)))
+
+
+@pytest.mark.parametrize("read", [None, 4])
+def test_operators_that_launch_nothing_until_a_batch_is_copied_make_it(tmp_path, read):
+    found = makes_its_batch(tmp_path, read=read)
+    assert found["idle_data_wait"] == pytest.approx(3.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("operator", "read"),
+    [("aten::normal_", 4_096), ("aten::embedding_bag", None), ("aten::addmm", None)],
+    ids=["of results", "of a table on the CPU", "of a network on the CPU"],
+)
+def test_but_operators_of_the_step_itself_are_the_hosts(tmp_path, operator, read):
+    found = makes_its_batch(tmp_path, operator, read)
+    assert found["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert "idle_data_wait" not in found
+
+
+def test_what_an_optimizer_on_the_cpu_does_is_no_loading():
+    def updates(program):
+        step(program)
+        with program.range("Optimizer.step#Adam.step"):
+            begin = program.now
+            program.sleep(QUIET).script.operator("aten::_foreach_add_", begin, program.now)
+        program.copy_in()
+
+    assert "idle_data_wait" not in idle(analyze(loop(updates)))
 
 
 def test_nor_is_one_that_calls_the_driver():

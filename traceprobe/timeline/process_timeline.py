@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Call, Int64s, Role
+from traceprobe.model.codes import BACKWARD_NODES, UNKNOWN, Call, Int64s, Role
 from traceprobe.model.events import Trace, rows_named, rows_of
+from traceprobe.model.kernel_classes import multiplies
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import idle, iterations, phases
 from traceprobe.timeline.intervals import merge, union
@@ -92,7 +93,15 @@ def process_timeline(
     waiting = rows_of(waits, "thread", step_thread)
     blocked = union(waiting["t0"].to_numpy(), waiting["t1"].to_numpy())
     ops = ops.with_columns(iteration=iteration, phase=phase)
-    quiet = quiet_stretches(ops, calls, work, inside, blocked, {step_thread, *threads}, step_thread)
+    updates = marks.select("optimizer")
+    networks = rows_named(operators, trace.names, _of_network)
+    computing = merge(
+        union(marks.t0[updates], marks.t1[updates]),
+        union(networks["t0"].to_numpy(), networks["t1"].to_numpy()),
+    )
+    quiet = quiet_stretches(
+        ops, calls, work, inside, computing, blocked, {step_thread, *threads}, step_thread
+    )
     return ProcessTimeline(
         pid=pid,
         ops=ops,
@@ -110,6 +119,11 @@ def process_timeline(
         recorded=recorded,
         launches=marker.count(kernels["t0"]) if marker else starts,
     )
+
+
+def _of_network(name: str) -> bool:
+    """Whether an operator is one of a network or of its backward pass, which a CPU may run too."""
+    return multiplies(name) or "embedding" in name or name.startswith(BACKWARD_NODES)
 
 
 def _step_thread(

@@ -6,6 +6,9 @@ either end was waited for (trainers that fetch one batch ahead copy first and wa
 that were copied to the host are being worked on, by a simulator, a metric, a checkpoint. And a step
 that goes on with its backward pass or its update has had its batch: whatever the host did there, it
 did not wait for data.
+
+A host that runs operators is not quiet. But operators that launch nothing, until a batch is copied,
+run on the CPU, and make that batch: the loop is its own loader.
 """
 
 from __future__ import annotations
@@ -25,7 +28,15 @@ from traceprobe.model.accounting import (
 )
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Role
 from traceprobe.model.taxonomy import Phase
-from traceprobe.timeline.intervals import EMPTY, Intervals, complement, measure_until, merge, union
+from traceprobe.timeline.intervals import (
+    EMPTY,
+    Intervals,
+    complement,
+    measure_until,
+    merge,
+    subtract,
+    union,
+)
 
 _LAUNCHED = (
     *("launch_t0", "launch_t1", "t0", "thread", "kind", "bytes"),
@@ -37,8 +48,8 @@ class Quiet(NamedTuple):
     """Disjoint sets of host time.
 
     Args:
-        data: a batch was probably waited for. host: results were worked on, or the host was busy
-            in the midst of a step. unknown: the rest.
+        data: a batch was probably waited for, or made by operators of the CPU. host: results were
+            worked on, or the host was busy in the midst of a step. unknown: the rest.
     """
 
     data: Intervals
@@ -51,6 +62,7 @@ def quiet_stretches(
     calls: pl.DataFrame,
     work: pl.DataFrame,
     named: Intervals,
+    computing: Intervals,
     blocked: Intervals,
     threads: set[int],
     step_thread: int,
@@ -61,6 +73,7 @@ def quiet_stretches(
         ops: its GPU ops with `iteration` and `phase`. calls: its host calls. work: its rows of
             `HOST_WORK`.
         named: when its step thread is inside a range that names a phase, or compiles.
+        computing: when a network or an optimizer may be what its operators are of.
         blocked: when it waits in the operating system; empty where that is not recorded.
         threads: those that launch work, and the step thread, `step_thread`.
     """
@@ -72,19 +85,17 @@ def quiet_stretches(
     if len(launched) < 2:
         return Quiet(EMPTY, EMPTY, EMPTY)
     begin, end = launched["launch_t0"].to_numpy(), launched["launch_t1"].to_numpy()
-    mine = (
-        rows.select("thread", "t0", "t1").filter(pl.col("thread").is_in(sorted(threads)))
-        for rows in (calls, work)
-    )
-    busy = merge(
-        union(begin, np.maximum(end, begin + 1)),
-        *(union(f["t0"].to_numpy(), f["t1"].to_numpy()) for f in mine),
-        named,
-    )
-    free = complement(busy, int(begin[0]), int(begin[-1]))
+    mine = [
+        union(f["t0"].to_numpy(), f["t1"].to_numpy())
+        for f in (
+            rows.select("thread", "t0", "t1").filter(pl.col("thread").is_in(sorted(threads)))
+            for rows in (calls, work)
+        )
+    ]
+    driven = merge(union(begin, np.maximum(end, begin + 1)), mine[0], named)
+    free = complement(merge(driven, mine[1]), int(begin[0]), int(begin[-1]))
     least = max(LONG_NS, LONG_INTERVALS * float(np.median(np.diff(begin))))
-    long = free.t1 - free.t0 >= least
-    t0, t1 = free.t0[long], free.t1[long]
+    t0, t1 = _long(free, least)
     after = np.searchsorted(begin, t1)  # begin[-1] ends the last one
     before = np.maximum(np.searchsorted(begin, t0, "right") - 1, 0)
     batch, kind = _batches(launched), launched["kind"].to_numpy()
@@ -100,7 +111,26 @@ def quiet_stretches(
     def chosen(which: Bools) -> Intervals:
         return Intervals(t0[which], t1[which])
 
-    return Quiet(chosen(waited), chosen(busy_inside), chosen(~waited & ~busy_inside))
+    quiet = Quiet(chosen(waited), chosen(busy_inside), chosen(~waited & ~busy_inside))
+    # Operators that launch nothing, from the last launch to a batch: all but the quiet parts.
+    free = complement(merge(driven, computing), int(begin[0]), int(begin[-1]))
+    made = Intervals(*_long(free, least))
+    after = np.searchsorted(begin, made.t1)
+    before = np.maximum(np.searchsorted(begin, made.t0, "right") - 1, 0)
+    ran = measure_until(mine[1], made.t1) - measure_until(mine[1], made.t0)
+    brings = batch[after] & ~_goes_on(launched, before, after, step_thread)
+    brings &= (kind[before] != int(Kind.D2H)) | (
+        launched["bytes"].to_numpy()[before] <= SCALAR_BYTES
+    )
+    brings &= ran >= (made.t1 - made.t0) / 2
+    made = Intervals(made.t0[brings], made.t1[brings])
+    return Quiet(merge(quiet.data, made), subtract(quiet.host, made), subtract(quiet.unknown, made))
+
+
+def _long(free: Intervals, least: float) -> tuple[Int64s, Int64s]:
+    """Starts and ends of the stretches that last so long at least."""
+    long = free.t1 - free.t0 >= least
+    return free.t0[long], free.t1[long]
 
 
 def _goes_on(launched: pl.DataFrame, before: Int64s, after: Int64s, step_thread: int) -> Bools:
