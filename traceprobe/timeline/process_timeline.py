@@ -100,7 +100,8 @@ def process_timeline(
         union(networks["t0"].to_numpy(), networks["t1"].to_numpy()),
     )
     quiet = quiet_stretches(
-        ops, calls, work, inside, computing, blocked, {step_thread, *threads}, step_thread
+        *(ops, calls, work, inside, computing, blocked, {step_thread, *threads}, step_thread),
+        reading={i for i in ops["name"].unique().to_list() if trace.names[i] in _READS},
     )
     return ProcessTimeline(
         pid=pid,
@@ -119,6 +120,9 @@ def process_timeline(
         recorded=recorded,
         launches=marker.count(kernels["t0"]) if marker else starts,
     )
+
+
+_READS = frozenset({"aten::item", "aten::_local_scalar_dense"})
 
 
 def _of_network(name: str) -> bool:

@@ -3,7 +3,8 @@
 No thread that launches work makes a call or runs an operator then. Without a range that says so,
 what the process waited for is told by its neighbours: a batch that is copied to the device at
 either end was waited for (trainers that fetch one batch ahead copy first and wait then); results
-that were copied to the host are being worked on, by a simulator, a metric, a checkpoint. And a step
+that were copied to the host are being worked on, by a simulator, a metric, a checkpoint, and values
+that are read one after the other, with nothing learnt in between, are acted on. And a step
 that goes on with its backward pass or its update has had its batch: whatever the host did there, it
 did not wait for data.
 
@@ -39,7 +40,7 @@ from traceprobe.timeline.intervals import (
 )
 
 _LAUNCHED = (
-    *("launch_t0", "launch_t1", "t0", "thread", "kind", "bytes"),
+    *("launch_t0", "launch_t1", "t0", "thread", "kind", "bytes", "name"),
     *("iteration", "phase", "role"),
 )
 
@@ -66,6 +67,7 @@ def quiet_stretches(
     blocked: Intervals,
     threads: set[int],
     step_thread: int,
+    reading: set[int],
 ) -> Quiet:
     """The long quiet stretches of a process between its first and its last launch.
 
@@ -76,6 +78,7 @@ def quiet_stretches(
         computing: when a network or an optimizer may be what its operators are of.
         blocked: when it waits in the operating system; empty where that is not recorded.
         threads: those that launch work, and the step thread, `step_thread`.
+        reading: names of operators of a CPU run that read a value.
     """
     launched = (
         ops.select(_LAUNCHED)
@@ -99,14 +102,18 @@ def quiet_stretches(
     after = np.searchsorted(begin, t1)  # begin[-1] ends the last one
     before = np.maximum(np.searchsorted(begin, t0, "right") - 1, 0)
     batch, kind = _batches(launched), launched["kind"].to_numpy()
-    result = kind[before] == int(Kind.D2H)
+    reads = (kind == int(Kind.D2H)) | launched["name"].is_in(sorted(reading)).to_numpy()
+    result = reads[before]
     worked_on = result & (launched["bytes"].to_numpy()[before] > SCALAR_BYTES)
     # After a scalar, as of a loss that is printed, either may follow; a thread that waits for
     # another process or a file does not work on results.
     waits = measure_until(blocked, t1) - measure_until(blocked, t0) >= (t1 - t0) / 2
     waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
 
-    busy_inside = ~waited & (worked_on | _goes_on(launched, before, after, step_thread))
+    acted = np.zeros(len(t0), dtype=np.bool_)
+    if len(mine[1].t0) or reading:  # where operators are recorded, so is a loader
+        acted = ~waits & _acts_on(launched, before, after, result & ~worked_on)
+    busy_inside = ~waited & (worked_on | acted | _goes_on(launched, before, after, step_thread))
 
     def chosen(which: Bools) -> Intervals:
         return Intervals(t0[which], t1[which])
@@ -131,6 +138,24 @@ def _long(free: Intervals, least: float) -> tuple[Int64s, Int64s]:
     """Starts and ends of the stretches that last so long at least."""
     long = free.t1 - free.t0 >= least
     return free.t0[long], free.t1[long]
+
+
+def _acts_on(launched: pl.DataFrame, before: Int64s, after: Int64s, read: Bools) -> Bools:
+    """Which stretches come in a row, each after a value was read, with no learning in between.
+
+    So a simulator takes the actions of a policy, one after the other; batches would be learnt from.
+
+    Args:
+        read: which stretches follow the reading of a scalar.
+    """
+    phase = launched["phase"].to_numpy()
+    learns = np.isin(phase, (int(Phase.BACKWARD), int(Phase.OPTIMIZER)))
+    learnt = np.concatenate([[0], np.cumsum(learns)])
+    chained = read[:-1] & read[1:] & (learnt[before[1:] + 1] == learnt[after[:-1]])
+    none = np.zeros(1, dtype=np.bool_)
+    return np.asarray(
+        np.concatenate([chained, none]) | np.concatenate([none, chained]), dtype=np.bool_
+    )
 
 
 def _goes_on(launched: pl.DataFrame, before: Int64s, after: Int64s, step_thread: int) -> Bools:
