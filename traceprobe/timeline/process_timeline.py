@@ -93,10 +93,10 @@ def process_timeline(
     waiting = rows_of(waits, "thread", step_thread)
     blocked = union(waiting["t0"].to_numpy(), waiting["t1"].to_numpy())
     ops = ops.with_columns(iteration=iteration, phase=phase)
-    updates = marks.select("optimizer")
+    others = (marks.select("optimizer") | marks.select("data")) & (marks.thread == step_thread)
     networks = rows_named(operators, trace.names, _of_network)
     computing = merge(
-        union(marks.t0[updates], marks.t1[updates]),
+        union(marks.t0[others], marks.t1[others]),
         union(networks["t0"].to_numpy(), networks["t1"].to_numpy()),
     )
     quiet = quiet_stretches(

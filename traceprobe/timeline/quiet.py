@@ -75,7 +75,7 @@ def quiet_stretches(
         ops: its GPU ops with `iteration` and `phase`. calls: its host calls. work: its rows of
             `HOST_WORK`.
         named: when its step thread is inside a range that names a phase, or compiles.
-        computing: when a network or an optimizer may be what its operators are of.
+        computing: when its operators may be of a network, an optimizer or a loader that is known.
         blocked: when it waits in the operating system; empty where that is not recorded.
         threads: those that launch work, and the step thread, `step_thread`.
         reading: names of operators of a CPU run that read a value.
@@ -126,6 +126,7 @@ def quiet_stretches(
     before = np.maximum(np.searchsorted(begin, made.t0, "right") - 1, 0)
     ran = measure_until(mine[1], made.t1) - measure_until(mine[1], made.t0)
     brings = batch[after] & ~_goes_on(launched, before, after, step_thread)
+    brings &= measure_until(computing, begin[after]) == measure_until(computing, made.t1)
     brings &= (kind[before] != int(Kind.D2H)) | (
         launched["bytes"].to_numpy()[before] <= SCALAR_BYTES
     )
