@@ -92,7 +92,7 @@ const timelineFacts = (() => {
 
   const opFacts = (rank, i) => {
     const { ops } = rank.data;
-    const rows = [["stream", String(rank.picture.streams[ops.stream[i]])]];
+    const rows = [[rank.queue, String(rank.picture.streams[ops.stream[i]])]];
     const launch = launchOf(rank, i);
     const where = threadOf(rank, i);
     rows.push([

@@ -63,7 +63,7 @@ const timelineLanes = (() => {
     return sorted.length ? sorted[0][0] : "";
   };
 
-  const streamLanes = (picture, ops, shift) => {
+  const streamLanes = (picture, ops, shift, queue) => {
     const every = grouped(ops.rows, picture.streams.length, (i) => ops.stream[i]);
     const busy = every.map((rows) => rows.reduce((sum, i) => sum + ops.duration[i], 0));
     const order = [...every.keys()].filter((s) => every[s].length);
@@ -72,12 +72,12 @@ const timelineLanes = (() => {
       lane(ops, "ops", rows, ops.class, picture.classes, shift, { label, what });
     const lanes = order.slice(0, STREAMS).map((s) => {
       const what = streamTitle(picture, ops, every[s]);
-      return make(every[s], `stream ${picture.streams[s]} · ${what}`, what);
+      return make(every[s], `${queue} ${picture.streams[s]} · ${what}`, what);
     });
     const rest = new Set(order.slice(STREAMS));
     if (rest.size) {
       const [rows] = grouped(ops.rows, 1, (i) => (rest.has(ops.stream[i]) ? 0 : -1));
-      lanes.push(make(rows, `${rest.size} more streams`, "compute"));
+      lanes.push(make(rows, `${rest.size} more ${queue}s`, "compute"));
     }
     const rank = { compute: 0, communication: 1, copies: 2 };
     return lanes.sort((a, b) => rank[a.what] - rank[b.what]);
@@ -120,7 +120,7 @@ const timelineLanes = (() => {
   };
 
   // All lanes of one rank; `shift` puts its window onto the axis of the view, ns.
-  const ofRank = (picture, data, shift, window, stretches) => {
+  const ofRank = (picture, data, shift, window, stretches, queue) => {
     const all = Uint32Array.from({ length: data.parts.rows }, (_, i) => i);
     const parts = lane(data.parts, "parts", all, data.parts.class, picture.classes, shift, {
       label: "all of its time",
@@ -128,7 +128,7 @@ const timelineLanes = (() => {
     return [
       parts,
       ...pathLanes(stretches, window, shift),
-      ...streamLanes(picture, data.ops, shift),
+      ...streamLanes(picture, data.ops, shift, queue),
       ...threadLanes(picture, data.host, shift),
     ];
   };

@@ -32,11 +32,13 @@ const timelineModel = (() => {
     const starts = windows.map((w, k) => w.start_ns + (oneClock ? present[k].picture.clock_ns : 0));
     const zero = Math.min(...starts);
     const data = await Promise.all(present.map((r, k) => timelineData.read(r.picture, windows[k])));
-    const ranks = present.map(({ rank, picture }, k) => {
+    const ranks = present.map(({ rank, picture, device }, k) => {
       const shift = oneClock ? starts[k] - zero : 0;
       const own = stretches.filter((stretch) => stretch.rank === rank);
-      const lanes = timelineLanes.ofRank(picture, data[k], shift, windows[k], own);
-      return { rank, picture, window: windows[k], data: data[k], shift, lanes, folded: k > 0 };
+      const queue = device.kind === "cpu" ? "thread" : "stream"; // what runs one after the other
+      const lanes = timelineLanes.ofRank(picture, data[k], shift, windows[k], own, queue);
+      const window = windows[k];
+      return { rank, picture, window, data: data[k], shift, lanes, queue, folded: k > 0 };
     });
     const whole = Math.max(...ranks.map((r) => r.shift + r.window.duration_ns));
     return { ranks, whole, oneClock, key, jumps: oneClock ? jumps(ranks) : [] };

@@ -18,6 +18,7 @@ NAMES = {
     "c": "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>",
     "t": "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>",
     "n": "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>",
+    "k": "void at::native::sbtopk::gatherTopK<c10::BFloat16, unsigned int, 2, false>",
     "m": "Memcpy DtoD (Device -> Device)",
 }
 LETTERS = list(NAMES)
@@ -25,14 +26,19 @@ PRODUCT, OTHER = 10, 1
 """ns of a product, and of anything else."""
 
 
-def found(text, phase=Phase.FORWARD, streams=None):
-    """What belongs to attention in kernels that follow each other, one for each letter."""
+def found(text, phase=Phase.FORWARD, streams=None, backward=0):
+    """What belongs to attention in kernels that follow each other, one for each letter.
+
+    Args:
+        backward: how many of the last are of the backward pass.
+    """
+    phases = [int(phase)] * (len(text) - backward) + [int(Phase.BACKWARD)] * backward
     length = [PRODUCT if letter == "P" else OTHER for letter in text]
     t0 = [20 * n for n in range(len(text))]
     ops = pl.DataFrame(
         {
             "kind": [int(Kind.D2D if letter == "m" else Kind.KERNEL) for letter in text],
-            "phase": [int(phase)] * len(text),
+            "phase": phases,
             "stream": streams or [7] * len(text),
             "name": [LETTERS.index(letter) for letter in text],
             "t0": t0,
@@ -65,6 +71,14 @@ def test_copies_of_strided_tensors_beside_the_products_belong_to_it(text, copies
 )
 def test_a_softmax_without_products_is_of_something_else(text):
     assert found(text) == NOTHING
+
+
+@pytest.mark.parametrize("text", ["PkSeP", "PSkeP", "PSmkP"])
+def test_what_routes_tokens_to_experts_is_no_attention(text):
+    assert found(text) == NOTHING
+    assert found(f"{text}PPBPP", backward=5) == NOTHING
+    attention = found(f"{text}PSPPPBPP", backward=5)
+    assert attention == AttentionKernels(2, {"matmul_half": 60, "softmax": 2}, 70)
 
 
 def test_products_of_another_stream_are_none_of_its():

@@ -213,6 +213,23 @@ def test_a_wait_belongs_to_the_line_that_waits(tmp_path):
     assert lines["idle_host train.py(57): train"] == 2_900
 
 
+def test_a_wait_whose_call_no_tree_has_room_for_is_told_by_the_range_around_it(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(build_tree, "MOST_NODES", 11)
+    script = Script()
+    for k in range(4):
+        at = k * 10_000_000
+        script.range(f"step {k}", at, at + 10_000_000)
+        script.range("timing", at + 3_000_000, at + 9_000_000)
+        script.operator("aten::linear", at + 100_000, at + 1_000_000)
+        launch = (at + 200_000, at + 300_000)
+        script.op("kernel", at + 400_000, at + 4_000_000, launch, name="gemm")
+        script.call("cudaDeviceSynchronize", at + 3_400_000, at + 4_001_000)
+    findings = {finding.id: finding for finding in report_from(script, tmp_path).findings}
+    assert "1 at timing" in findings["synchronization"].evidence
+
+
 @pytest.mark.parametrize(
     ("name", "is_own"),
     [

@@ -53,7 +53,7 @@ FOREIGN = {
     "any.pickle": (b"\x80\x04\x95" + bytes(9) + b"\x8c\x08anything", "is not opened"),
     "page.html": (b"<!DOCTYPE html><html>", "an HTML page"),
     "cut.json": (
-        b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, '
+        b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, '
         b'"ts": 1, "dur": 2}, {"ph": "X", "ca',
         "; 1 damaged event lost",
     ),

@@ -8,6 +8,7 @@ from tests import records
 from tests.every_record import make_launches, make_sequence
 from tests.records import MS, STEPS
 from tests.test_findings import find, step
+from traceprobe.records.host_stalls import CompiledRegions
 
 
 def rank_with(**changes):
@@ -31,6 +32,29 @@ def test_the_queue_is_evidence_that_the_host_is_late():
 
 def test_without_a_queue_nothing_is_said_of_it():
     assert not any("launched ahead" in line for line in find("host-overhead", rank_with()).evidence)
+
+
+def advised(**changes):
+    """The finding about a host that launches 900 times a step, and does so in some way."""
+    rank = rank_with()
+    host = replace(rank.summary.host, **changes)
+    return find("host-overhead", replace(rank, summary=replace(rank.summary, host=host)))
+
+
+def test_what_a_program_does_already_is_no_advice():
+    regions = CompiledRegions(
+        regions_per_step=1.0, breaks_per_step=0.0, cost_ns=0, eager_ns=0, lines={}
+    )
+    assert "`torch.compile`" in advised().advice
+    assert advised(compiled_regions=regions).advice.startswith("The model is compiled")
+    assert (
+        "`torch.compile`" in advised(compiled_regions=replace(regions, breaks_per_step=1.0)).advice
+    )
+    launched = {"forward": 600.0, "backward": 900.0}
+    assert "`torch.compile`" in advised(phase_kernels=launched).advice
+    replayed = {"forward": 6_000.0, "backward": 9_000.0}
+    graphs = advised(compiled_regions=regions, phase_kernels=replayed)
+    assert graphs.advice.startswith("Most kernels are launched by CUDA graphs already")
 
 
 def test_the_first_series_says_what_fusing_it_saves_at_most_and_where_to_begin():

@@ -159,6 +159,35 @@ def test_memory_that_is_not_taken_again_and_again_is_none(tmp_path, stall, steps
     assert finding(report, "allocator-stalls").status == "not-applicable"
 
 
+def updates_on_the_cpu(script, at, k):
+    script.op("d2h", at + 2 * MS, at + 21 * MS // 10, (at + 2 * MS, at + 21 * MS // 10), bytes=MS)
+    script.range("Optimizer.step#Adam.step", at + 22 * MS // 10, at + 5 * MS)
+    script.operator("aten::_foreach_add_", at + 23 * MS // 10, at + 5 * MS - 1_000)
+    launch = (at + 5 * MS, at + 58 * MS // 10)
+    script.op("h2d", at + 51 * MS // 10, at + 58 * MS // 10, launch, bytes=2 * MS, pageable=True)
+
+
+def test_an_optimizer_on_the_cpu_is_told_and_its_copies_are_no_batches(tmp_path):
+    report = report_of(loop(updates_on_the_cpu), tmp_path)
+    host = finding(report, "host-overhead")
+    assert host.advice.startswith("The optimizer updates the parameters on the CPU")
+    assert not host.predicted
+    assert any("inside of `Optimizer.step`" in line for line in host.evidence)
+    for name in ("h2d-exposed", "h2d-pageable"):
+        assert finding(report, name).advice.startswith("Parameters are copied back")
+    assert finding(report, "memory-traffic").advice.startswith("Gradients are copied")
+
+
+def test_an_optimizer_that_launches_kernels_is_none_on_the_cpu(tmp_path):
+    def updates(script, at, k):
+        updates_on_the_cpu(script, at, k)
+        kernel(script, at + 3 * MS, at + 31 * MS // 10)
+
+    report = report_of(loop(updates), tmp_path)
+    assert "torch.compile" in finding(report, "host-overhead").advice
+    assert finding(report, "h2d-exposed").advice.startswith("Pin the loader's memory")
+
+
 def test_compilation_in_every_step_is_told_and_no_cold_start(tmp_path):
     report = report_of(loop(compiles), tmp_path)
     found = finding(report, "recompilation")

@@ -244,6 +244,28 @@ def test_a_trace_without_work_says_why(tmp_path, tail, reason):
         read_trace(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "on_gpu", "reason"),
+    [
+        ("aten::addmm", False, None),
+        ("aten::conv2d", False, None),
+        ("autograd::engine::evaluate_function: AddmmBackward0", False, None),
+        ("aten::stack", False, "no step or phase annotations"),
+        ("aten::addmm", True, "the machine has a GPU"),
+    ],
+)
+def test_a_network_on_a_cpu_needs_no_annotation(tmp_path, name, on_gpu, reason):
+    script = Script() if on_gpu else Script(Process(devices=()))
+    for k in range(4):
+        script.operator(name, k * 10_000, k * 10_000 + 9_000)
+    path = kineto.write(script.build(), tmp_path / "cpu.json")
+    if reason is None:
+        assert read_trace(path).devices == (Device(PID, 0, "CPU", "cpu"),)
+    else:
+        with pytest.raises(EmptyTrace, match=reason):
+            read_trace(path)
+
+
 def test_a_merged_launch_prefers_the_launching_call(tmp_path):
     scenario = Script().op("kernel", 10_000, 20_000, (1_000, 5_000)).build()
     outer = Call("cudaStreamIsCapturing", PID, 500, 600, correlation=1)

@@ -206,6 +206,18 @@ def test_the_layers_of_one_forward_pass_are_no_steps():
     assert period_of(program.kernels(["norm", "head", "softmax"])) is None
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "steps"),
+    [(["embed"], ["linear"], False), (["draw"], [], True), ([], ["norm", "attention"], True)],
+    ids=["a model has both", "set-up", "the capture is cut"],
+)
+def test_a_model_of_many_layers_still_has_a_beginning_and_an_end(begin, end, steps):
+    program = Program().kernels(begin)
+    for _ in range(24):
+        program.kernels(["norm", "attention", "project", "norm", "linear", "gelu", "linear"])
+    assert (period_of(program.kernels(end)) is not None) is steps
+
+
 @pytest.mark.parametrize("others", [16, 0])
 def test_blocks_of_one_stage_among_others_are_no_steps(others):
     block = [

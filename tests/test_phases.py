@@ -222,6 +222,31 @@ def test_without_forward_ranges_the_step_thread_is_forward_until_another_thread_
     ]
 
 
+@pytest.mark.parametrize(
+    ("product", "phase"),
+    [("ampere_sgemm_128x64_tn", "forward"), ("aten::addmm", "forward"), ("add", "unattributed")],
+)
+@pytest.mark.parametrize("forward", [True, False], ids=["forward is named", "nothing is"])
+def test_what_multiplies_matrices_after_the_optimizer_is_another_forward_pass(
+    product, phase, forward
+):
+    script = steps(100, 200).range("optimizer", 60, 70).range("optimizer", 160, 170)
+    if forward:
+        script.range("forward", 10, 20).range("forward", 110, 120)
+    launch(script, 15)
+    launch(script, 30, 40, thread=AUTOGRAD)
+    launch(script, 65, 75)
+    launch(script, 80, name=product)
+    launch(script, 90)
+    launch(script, 115)
+    launch(script, 130, thread=AUTOGRAD)
+    launch(script, 165, 180)
+    assert phases_of(script) == [
+        *["forward", "backward", "backward", "optimizer", phase, phase, phase],
+        *["forward", "backward", "optimizer", "unattributed"],
+    ]
+
+
 def test_copies_from_another_thread_are_no_backward_pass():
     script = launch(steps(100, 200), 5)
     script.op("h2d", 100_020, 100_030, (10, 12), thread=WORKER)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 
 import traceprobe
+from tests.builders import kineto
 from tests.builders.program import BATCH, UPDATE, Program
+from tests.builders.scenario import Process, Script
 
 MS = 1_000_000
 QUIET = 3 * MS
@@ -94,6 +96,51 @@ def test_after_a_scalar_was_copied_to_the_host_nobody_knows():
     assert "%" in report.verdict.missing[0]
 
 
+def rollout(program, actions=4, operator="aten::linear"):
+    """What a policy does is read and played, again and again; then all is learnt from."""
+    for _ in range(actions):
+        program.kernel("policy", 4_900, operator=operator).copy_out(8).sleep(2 * MS)
+    step(program)
+
+
+@pytest.mark.parametrize("actions", [1, 4])
+def test_values_that_are_read_one_after_the_other_are_acted_on(tmp_path, actions):
+    program = loop(lambda program: rollout(program, actions))
+    path = kineto.write(program.script.build(), tmp_path / "trace.json")
+    cause = "idle_host" if actions > 1 else "idle_unexplained"
+    found = idle(traceprobe.analyze(traceprobe.load(path)))
+    assert found[cause] == pytest.approx(2.0 * actions, abs=0.2)
+
+
+def test_where_no_operators_are_recorded_a_loader_may_be_hidden_there():
+    found = idle(analyze(loop(lambda program: rollout(program, operator=None))))
+    assert found["idle_unexplained"] == pytest.approx(8.0, abs=0.2)
+
+
+def test_on_a_cpu_an_operator_reads_the_values(tmp_path):
+    script = Script(Process(devices=()))
+    at = 1_000_000
+
+    def run(name, **columns):
+        nonlocal at
+        script.operator(name, at, at + 100_000, **columns)
+        at += 110_000
+
+    for _ in range(10):
+        for _ in range(4):
+            run("aten::linear")
+            run("aten::item")
+            at += 2 * MS
+        run("aten::linear")
+        run("autograd::engine::evaluate_function: AddmmBackward0", forward_thread=1)
+        begin = at
+        run("aten::add_")
+        script.range("Optimizer.step#SGD.step", begin, at)
+    path = kineto.write(script.build(), tmp_path / "trace.json")
+    found = idle(traceprobe.analyze(traceprobe.load(path)))
+    assert found["idle_host"] == pytest.approx(8.0, abs=0.2)
+
+
 def test_without_a_copy_at_either_end_nobody_knows():
     def vanish(program):
         program.sleep(QUIET)
@@ -125,6 +172,54 @@ def test_a_host_that_runs_operators_is_not_quiet():
     report = analyze(loop(work))
     assert idle(report)["idle_host"] == pytest.approx(3.0, abs=0.1)
     assert report.verdict.bound == "overhead"
+
+
+def makes_its_batch(folder, operator="aten::normal_", read=None):
+    """A loop without a loader: operators of the CPU make what is copied to the GPU.
+
+    Args:
+        read: bytes that are copied to the host before.
+    """
+
+    def body(program):
+        if read is not None:
+            program.copy_out(read)
+        for _ in range(10):
+            begin = program.now
+            program.sleep(QUIET // 10).script.operator(operator, begin, program.now)
+        program.copy_in()
+        step(program)
+
+    path = kineto.write(loop(body).script.build(), folder / "trace.json")
+    return idle(traceprobe.analyze(traceprobe.load(path)))
+
+
+@pytest.mark.parametrize("read", [None, 4])
+def test_operators_that_launch_nothing_until_a_batch_is_copied_make_it(tmp_path, read):
+    found = makes_its_batch(tmp_path, read=read)
+    assert found["idle_data_wait"] == pytest.approx(3.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("operator", "read"),
+    [("aten::normal_", 4_096), ("aten::embedding_bag", None), ("aten::addmm", None)],
+    ids=["of results", "of a table on the CPU", "of a network on the CPU"],
+)
+def test_but_operators_of_the_step_itself_are_the_hosts(tmp_path, operator, read):
+    found = makes_its_batch(tmp_path, operator, read)
+    assert found["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert "idle_data_wait" not in found
+
+
+def test_what_an_optimizer_on_the_cpu_does_is_no_loading():
+    def updates(program):
+        step(program)
+        with program.range("Optimizer.step#Adam.step"):
+            begin = program.now
+            program.sleep(QUIET).script.operator("aten::_foreach_add_", begin, program.now)
+        program.copy_in()
+
+    assert "idle_data_wait" not in idle(analyze(loop(updates)))
 
 
 def test_nor_is_one_that_calls_the_driver():

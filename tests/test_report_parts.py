@@ -275,3 +275,20 @@ def test_a_bound_without_advice_is_said_to_have_none():
     assert second.sentences == [
         "No check names what makes I/O take so long; the timeline shows where it is."
     ]
+
+
+@pytest.mark.parametrize(("kind", "device"), [("gpu", "GPU"), ("cpu", "CPU")])
+def test_a_device_that_computes_all_the_time_is_called_what_it_is(kind, device):
+    report = make_report("compute")
+    ranks = [change(r, device=change(r.device, kind=kind)) for r in report.ranks]
+    (said,) = advice_section(change(report, ranks=ranks, findings=[])).blocks[0].sentences
+    assert said.startswith(f"The {device} computes nearly all the time")
+    assert said.endswith(f"or a faster {device}.")
+
+
+def test_iterations_that_do_more_are_a_reason_for_any_bound():
+    report = make_report("overhead")
+    (fix, *_) = (f for f in report.findings if f.status == "fail" and f.saving_ms_per_step)
+    long = change(fix, id="long-iterations", saving_of=msgspec.UNSET)
+    blocks = advice_section(change(report, findings=[long])).blocks
+    assert not any("No check names" in str(block) for block in blocks)

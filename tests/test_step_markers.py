@@ -7,6 +7,7 @@ import pytest
 
 from tests.builders import memory
 from tests.builders.loop import LOADER
+from tests.builders.program import Program
 from tests.builders.scenario import AUTOGRAD, PID, Script
 from traceprobe.errors import UsageError
 from traceprobe.model.codes import UNKNOWN
@@ -371,6 +372,37 @@ def test_a_single_instant_delimits_nothing():
     script = Script().range("step 0", 0, 0, form="mark")
     assert find(script) is None
     assert find(optimizer_bursts(script)).kind == "kernels"
+
+
+def passes_in_ranges(outer, inner, passes=1):
+    """Passes over equal layers, one after the other, each with a range around it."""
+    program = Program()
+    for _ in range(passes):
+        with program.range(outer):
+            for layer in range(6):
+                with program.range(inner.format(layer)):
+                    program.kernels(["norm", "attention", "linear", "gelu"])
+        program.wait()
+    return program.script
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "steps"),
+    [
+        ("inference", "part", True),
+        ("Model_Forward", "part", False),
+        ("inference", "TransformerLayer_{}", False),
+        ("inference", "layer of the loop", True),
+    ],
+    ids=["nothing is told", "one forward pass", "numbered layers", "always the same"],
+)
+def test_repetitions_inside_of_one_forward_pass_are_its_layers(outer, inner, steps):
+    assert (find(passes_in_ranges(outer, inner)) is not None) is steps
+
+
+def test_forward_passes_that_repeat_are_steps_whatever_their_layers_are_called():
+    marker = find(passes_in_ranges("Model_Forward", "TransformerLayer_{}", passes=5))
+    assert (marker.kind, len(marker.starts)) == ("kernels", 5)
 
 
 def test_without_any_of_these_there_is_no_marker():

@@ -153,6 +153,8 @@ def test_what_is_drawn_of_each_class_is_its_share_at_any_zoom(visit, drawn, name
             assert found.get(key, 0.0) == pytest.approx(exact[key], abs=0.01), (rank, key)
 
 
+LABELS_OF_QUEUES = """(queue) => [...document.querySelectorAll("span")]
+    .some((label) => new RegExp(`^${queue} [0-9]+ · compute`).test(label.textContent))"""
 SAMPLES = {
     "unet": ["h200_unet_w1.json.gz"],
     "gpt2": ["h200_gpt2_bf16.sqlite.gz"],
@@ -172,6 +174,8 @@ def test_the_picture_of_a_real_trace_agrees_with_its_numbers(browser, tmp_path, 
         page.wait_for_selector("html[data-timelines-ready='1']", timeout=60_000)
         drawn = shares_in_pixels(page)
         assert page.logged == []
+        queue = "thread" if name == "cpu" else "stream"
+        assert page.evaluate(LABELS_OF_QUEUES, queue), queue
     assert len(drawn) == len(report.ranks)
     for rank in report.ranks:
         iteration = rank.iterations[rank.picture.windows[0].iteration]

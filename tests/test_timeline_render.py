@@ -50,6 +50,9 @@ def test_a_cpu_is_no_gpu():
     timeline = timeline_of(msgspec.structs.replace(report, ranks=on_cpu))
     assert "and operators run for 38.0 % of it" in timeline.summary
     assert "GPU" not in timeline.summary
+    lanes = {row[3] for row in timeline.table.rows}
+    assert "thread 7" in lanes
+    assert not any(lane.startswith("stream") for lane in lanes)
 
 
 def test_the_partition_is_that_of_the_picture():

@@ -90,7 +90,7 @@ def _advice(evidence: Evidence, *, slow: bool) -> str:
         first = f"Make `{works[0].name}` cheaper: {part} of the work of a batch is there. "
     alive = loader is not None and loader.persistent_workers
     return (
-        (_start_workers(evidence) if slow else "")
+        (_start_workers(evidence) or _own_loader(evidence) if slow else "")
         + first
         + "Give the loader more workers (`num_workers`)"
         + (" and" if alive else ",")
@@ -140,6 +140,16 @@ def _start_workers(evidence: Evidence) -> str:
     count = _needed(evidence, 0) or 1
     plural = "s" if count > 1 else ""
     return f"Start with {count} worker{plural}: `num_workers=0` loads between the steps. "
+
+
+def _own_loader(evidence: Evidence) -> str:
+    """What to do where nothing in the trace is a loader, so that the loop may be its own."""
+    each = [rank.summary for rank in evidence.ranks]
+    total = sum(summary.partition_ns["idle_data_wait"] or 0 for summary in each)
+    inferred = sum(summary.host.data_wait_inferred_ns for summary in each)
+    if _workers(evidence) is not None or inferred < total:
+        return ""
+    return "If the loop makes its batches itself, let workers of a `DataLoader` make them. "
 
 
 def _needed(evidence: Evidence, workers: int) -> int | None:

@@ -42,6 +42,7 @@ UNSEEN = frozenset({"idle_data_wait", "h2d"})
 KERNEL_PHASES = tuple(p for p in COMPUTE_PHASES if p not in ("optimizer", "input"))
 """Phases whose kernels `KERNEL_CLASSES` divide."""
 _KERNEL = pl.col("kernel").cast(pl.String)
+_UPDATE = r"(^| / )Optimizer\.step#"
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
 
@@ -120,7 +121,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def waiting_operators(self) -> list[tuple[str, float]]:
         """Operators and lines in which the host waits for the GPU, and how often a step does.
 
-        Those with most calls first; what has neither a line nor a module is left out.
+        Those with most calls first; what has neither a line nor a module or range around it is left
+        out. `torch.cuda.synchronize()` is inside of no operator.
         """
         waits = self._owners.filter((pl.col("class") == "idle_sync") & (pl.col("count") > 0))
         texts = waits.with_columns(pl.col(pl.Categorical).cast(pl.String))
@@ -128,9 +130,21 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         rows = known.group_by("call", "line", maintain_order=True).agg(pl.col("count").sum())
         ordered = rows.sort("count", "call", "line", descending=[True, False, False])
         return [
-            (" ".join([*([f"in `{call}`"] if "::" in call else []), _where(line)]), count)
+            (" ".join([*([f"in `{call}`"] if "::" in (call or "") else []), _where(line)]), count)
             for call, line, count in ordered.rows()
         ]
+
+    @cached_property
+    def cpu_update_ms(self) -> float:
+        """Idle time in `Optimizer.step` where it updates parameters in host memory; else 0.
+
+        Such an optimizer launches no kernel. Gradients are copied to it, and parameters back.
+        """
+        if self.on_cpu or self.busy_ms("optimizer"):
+            return 0.0
+        inside = (pl.col("class") == "idle_host") & pl.col("within").cast(pl.String).str.contains(_UPDATE)
+        ms = float(self._owners.filter(inside)["ms"].sum())
+        return 0.0 if self.flag(ms) == "pass" else ms
 
     def copy_sites(self, kind: str) -> list[Site]:
         """The same of copies whose names have some words."""

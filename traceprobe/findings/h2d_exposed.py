@@ -15,6 +15,10 @@ PREFETCH = (
     "Prefetch the next batch on a stream of its own (`torch.cuda.Stream`) while this one is "
     "computed."
 )
+UPDATED = (
+    "Parameters are copied back from an optimizer on the CPU: keep them in pinned memory "
+    "(`tensor.pin_memory()`), and copy each with `non_blocking=True` as soon as it is updated."
+)
 
 
 @rule(
@@ -47,7 +51,9 @@ def h2d_exposed(evidence: Evidence) -> Answer:
             "kernels",
         ],
         evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms(), "h2d"),
-        _advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
+        UPDATED
+        if evidence.cpu_update_ms
+        else _advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
         evidence.sites("h2d"),
         Changes(overlapped=frozenset({"h2d"}), speedup=pinned(evidence)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.h2d_exposed import pinned
+from traceprobe.findings.h2d_exposed import UPDATED, pinned
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
@@ -35,7 +35,9 @@ def h2d_pageable(evidence: Evidence) -> Answer:
             "pageable"
         ],
         evidence.saving(most, "h2d") if warned else None,
-        "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
+        UPDATED
+        if evidence.cpu_update_ms
+        else "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
         evidence.copy_sites("Pageable -> Device"),
         # Pinned copies do not make the host wait.
         Changes(removed=frozenset({"sync"}), speedup=pinned(evidence)),

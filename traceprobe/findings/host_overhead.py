@@ -8,10 +8,18 @@ from statistics import fmean, median
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
+from traceprobe.findings.graph_breaks import compiled_regions
 from traceprobe.findings.host_stalls import FEWER_LAUNCHES, named_lines, unnamed_ms
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.site import Site
+
+_OFFLOADED = (
+    "The optimizer updates the parameters on the CPU, and the GPU waits. Keep them and the "
+    "optimizer's state on the GPU if they fit (optimizers of 8 bits take a quarter), else take an "
+    "optimizer made for the CPU (`fused=True`, `DeepSpeedCPUAdam`), and update while the backward "
+    "pass goes on."
+)
 
 
 @rule(
@@ -51,6 +59,8 @@ def host_overhead(evidence: Evidence) -> Answer:
     launches = fmean(r.summary.host.launches_per_step for r in evidence.ranks)
     left = unnamed_ms(evidence)
     named = evidence.host_ms() - left
+    updating = evidence.cpu_update_ms
+    moved = updating > late - updating
     told = named_lines(evidence)
     kept = max(share - named / evidence.corrected_step_ms(), 0.0) if named else share
     grade = evidence.grade(min(evidence.share(late + latency - named), kept))
@@ -67,14 +77,48 @@ def host_overhead(evidence: Evidence) -> Answer:
             f"{significant(named)} ms {evidence.per} of it has a finding of its own"
             if named
             else "",
+            f"{significant(updating)} ms {evidence.per} of it inside of `Optimizer.step`, which "
+            "launches no kernel: it updates the parameters on the CPU"
+            if updating
+            else "",
             _queue(evidence) if grade != "pass" else "",
             evidence.worst("idle_host", "idle_latency"),
         ],
         evidence.saving(left, *HOST_IDLE),
-        'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
-        "optimizers, a larger batch. Keep Python out of the inner loop.",
+        _OFFLOADED if moved else _advice(evidence),
         _without(sites, told, left) if named else sites,
-        FEWER_LAUNCHES,
+        None if moved or replays_graphs(evidence) else FEWER_LAUNCHES,
+    )
+
+
+def replays_graphs(evidence: Evidence) -> bool:
+    """Whether most kernels of a step are launched by CUDA graphs: many more than are launched."""
+    each = [
+        (sum(host.phase_kernels.values()), host.launches_per_step)
+        for host in (rank.summary.host for rank in evidence.ranks)
+        if host.phase_kernels is not UNSET
+    ]
+    return bool(each) and all(kernels > 2 * launches > 0 for kernels, launches in each)
+
+
+def _advice(evidence: Evidence) -> str:
+    """How to launch less: what the program does already is none."""
+    if replays_graphs(evidence):
+        return (
+            "Most kernels are launched by CUDA graphs already: put what is launched between them, "
+            "as loss and optimizer, into graphs too, or use a larger batch. Keep Python out of the "
+            "inner loop."
+        )
+    compiled = compiled_regions(evidence)
+    if compiled and not any(found.breaks_per_step for found in compiled):
+        return (
+            'The model is compiled: let it be launched by CUDA graphs (`mode="reduce-overhead"`), '
+            "compile the update of the parameters as well, or use a larger batch. Keep Python out "
+            "of the inner loop."
+        )
+    return (
+        'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
+        "optimizers, a larger batch. Keep Python out of the inner loop."
     )
 
 

@@ -25,7 +25,11 @@ def memory_traffic(evidence: Evidence) -> Answer:
         evidence.flag(ms),
         [f"{evidence.amount(ms)} while no kernel runs"],
         evidence.saving(ms, "memory", "d2h"),
-        "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; use "
+        "Gradients are copied to an optimizer on the CPU: copy each as soon as it is there, from "
+        "hooks of the backward pass (`register_post_accumulate_grad_hook`), into pinned memory on "
+        "a stream of its own."
+        if evidence.cpu_update_ms
+        else "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; use "
         "`zero_grad(set_to_none=True)`, and `gradient_as_bucket_view=True` for DDP.",
         changes=_without(evidence),
     )

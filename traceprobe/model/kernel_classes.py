@@ -100,6 +100,18 @@ _FP32 = re.compile(
 )
 
 
+_PRODUCTS = re.compile(
+    r"^(aten|mkldnn|onednn)::_?(linear|conv|mkldnn_conv|matmul|mm|bmm|addmm|baddbmm|addbmm|einsum"
+    r"|scaled_dot_product|scaled_mm|lstm|gru)"
+)
+"""Operators of a CPU run that go through a network's weights."""
+
+
+def multiplies(name: str) -> bool:
+    """Whether a kernel, or an operator of a CPU run, multiplies matrices, as networks do."""
+    return bool(_PRODUCTS.search(name)) or kernel_class(name).startswith("matmul_")
+
+
 @lru_cache(MOST_NAMES)
 def kernel_class(name: str) -> str:
     """The class of a kernel."""

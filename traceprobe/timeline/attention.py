@@ -5,7 +5,9 @@ and the values. So what runs on the stream of a softmax from the product before 
 after it belongs to attention: scales, masks, dropout, casts and copies of the scores. Backward each
 product takes two, and both come on either side of the softmax's own gradient. Copies of strided
 tensors right beside the products turn queries, keys, values or results to where the products want
-them, which fused attention does itself. A softmax without such products is of something else.
+them, which fused attention does itself. A softmax without such products is of something else, and
+so is one beside which the largest values are chosen (`topk`, a sort): it routes tokens to experts,
+or draws the next one. Where every softmax of the forward pass is such, so is every gradient.
 
 Fused attention does the same products, backward one more since it computes the scores again (Dao,
 FlashAttention-2, arXiv:2307.08691), and reads and writes no scores.
@@ -13,6 +15,7 @@ FlashAttention-2, arXiv:2307.08691), and reads and writes no scores.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -30,6 +33,7 @@ BACKWARD_PRODUCTS = 5 / 4
 """Products of fused attention backward, over those of attention that keeps its scores."""
 COPIES = "memory"
 """Stands for the class of copies inside the device."""
+_CHOOSES = re.compile(r"top_?k|sort|multinomial", re.IGNORECASE)
 _PHASES = (int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE))
 
 
@@ -68,15 +72,21 @@ def unfused_attention(ops: pl.DataFrame, names: Sequence[str]) -> AttentionKerne
     softmax, product = np.flatnonzero(label == "softmax"), np.char.startswith(label, "matmul")
     products = np.flatnonzero(product)
     strided = np.array([_is_strided_copy(names[number]) for number in distinct])[of_row] & kernel
+    chosen = np.array([bool(_CHOOSES.search(names[n])) for n in distinct])[of_row] & kernel
     of_part = _parts(rows)
     length = (rows["t1"] - rows["t0"]).to_numpy()
     belongs, fused, count = np.zeros(len(rows), bool), 0.0, 0
-    for at in softmax.tolist():
-        backward = rows["phase"][at] == int(Phase.BACKWARD)
+    gradient = rows["phase"].to_numpy() == int(Phase.BACKWARD)
+    routed = 0
+    for at in sorted(softmax.tolist(), key=lambda at: gradient[at]):  # the forward pass first
+        backward = gradient[at]
         found = _around(at, 2 if backward else 1, products, of_part)
-        if found is None:
+        if found is None or (backward and routed and not count):
             continue
         low, high = found
+        if chosen[low : high + 1].any():
+            routed += 1
+            continue
         mine = np.arange(low, high + 1)
         work = float(length[mine[product[mine] & ~belongs[mine]]].sum())
         fused += work * (BACKWARD_PRODUCTS if backward else 1.0)

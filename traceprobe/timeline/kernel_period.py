@@ -196,9 +196,10 @@ def _without_updates(
     Forward and backward pass are launched by two threads, and a repetition has both: so the most
     frequent such one is an iteration. One thread alone launches the layers of a model, which repeat
     too: there an iteration ends where the host waits. Else it is what layers repeat in, or what
-    hardly anything but repetitions is beside: a model has a beginning and an end. A capture that
-    begins with one long launch shows one cold pass, and what repeats in it are layers; so it is
-    where most of their kernels run elsewhere, in layers of other sizes.
+    hardly anything but repetitions is beside, and not at both ends: a model has a beginning and an
+    end, short as they are beside many layers. A capture that begins with one long launch shows one
+    cold pass, and what repeats in it are layers; so it is where most of their kernels run
+    elsewhere, in layers of other sizes.
 
     Args:
         threads: for each thread that launches a good part of the kernels, which ones.
@@ -213,9 +214,12 @@ def _without_updates(
     ends = np.unique(np.searchsorted(kernels.t0, waits)) - 1
     span = int(kernels.t1[-1] - kernels.t0[0])
     cold = int((kernels.t1 - kernels.t0).max()) > _COLD * span
-    for at in (ends[ends >= 0], *_rare(dense)):
+    ends = ends[ends >= 0]
+    for at in (ends, *_rare(dense)):
         found = _repetitions(at, dense, strict=True)
         if found is None or (cold and not found.nested) or _own_part(found.edges, dense) < _OWN:
+            continue
+        if not found.nested and at is not ends and _has_both_ends(found.edges, dense):
             continue
         if found.part >= (_LEAST_PART if found.nested else SAME):
             return _at_pauses(found.edges, kernels)
@@ -294,6 +298,16 @@ def _part_of(edges: Int64s, dense: Int64s) -> float:
     if 0 < tail <= edges[-1] - edges[-2]:
         inside += int((dense[edges[-1] :] == dense[edges[-2] : edges[-2] + tail]).sum())
     return inside / len(dense)
+
+
+def _has_both_ends(edges: Int64s, dense: Int64s) -> bool:
+    """Whether the first kernel is none of a repetition where it is, nor is the last.
+
+    So does a model begin and end, however many layers it has in between. A capture may begin and
+    end in the midst of a repetition.
+    """
+    length = int(np.median(np.diff(edges)))
+    return bool(dense[0] != dense[length] and dense[-1] != dense[-1 - length])
 
 
 def _own_part(edges: Int64s, dense: Int64s) -> float:

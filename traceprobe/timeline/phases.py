@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Role, Source
+from traceprobe.model.kernel_classes import multiplies
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.intervals import EMPTY, innermost, look_up
 from traceprobe.timeline.kernel_period import is_update
@@ -130,8 +131,9 @@ def assign_phases(
     autograd is backward, and recompute where it is a forward operator; the innermost phase range
     that encloses the launch, whatever its thread; a graph replay; everything between the end of
     forward and the start of the optimizer is backward; the step thread before that is forward where
-    no range says what forward is, else backward. What the reader knows to follow an update has none
-    of these phases, unless a range gives it one.
+    no range says what forward is, else backward. Once the optimizer is done the step thread is
+    forward again where it multiplies matrices before the next step (an evaluation, a rollout). What
+    the reader knows to follow an update has none of these phases, unless a range gives it one.
     """
     kernel = ops["kind"].to_numpy() == int(Kind.KERNEL)
     time, thread, role = (ops[c].to_numpy() for c in ("launch_t0", "thread", "role"))
@@ -154,13 +156,14 @@ def assign_phases(
         found = _updates(time[kernel & on_step & named], elsewhere, step_starts)
         marks = _with_optimizer(marks, found, step_thread)
 
-    state = look_up(
-        _progress(marks, step_starts, time[kernel & other], time[kernel & on_step]), time
-    )
+    progress = _progress(marks, step_starts, time[kernel & other], time[kernel & on_step])
+    state = look_up(progress, time)
     # Where ranges say what forward is, the rest before the optimizer (zeroing gradients) is not.
     before = Phase.BACKWARD if marks.select("forward").any() else Phase.FORWARD
     phase[on_step & (state == int(Progress.BEFORE))] = before
     phase[(on_step | other) & (state == int(Progress.AFTER))] = Phase.BACKWARD
+    done = np.flatnonzero(kernel & on_step & (state == int(Progress.DONE)))
+    phase[done[_passes(progress, time[done], ops["name"].to_numpy()[done], names)]] = Phase.FORWARD
     phase[role == int(Role.AFTER_UPDATE)] = Phase.UNATTRIBUTED
     phase[backward] = Phase.BACKWARD
     phase[ops["graph"].to_numpy()] = Phase.GRAPH
@@ -171,6 +174,20 @@ def assign_phases(
     again |= other & (role == int(Role.FORWARD))
     phase[(phase == int(Phase.BACKWARD)) & again] = Phase.RECOMPUTE
     return phase
+
+
+def _passes(
+    progress: tuple[Int64s, Int64s], time: Int64s, name: Int64s, names: Sequence[str]
+) -> Bools:
+    """Which launches after an update are of passes over a network: matrices are multiplied there.
+
+    Args:
+        progress: as of `_progress`. time, name: of kernels of the step thread after updates.
+    """
+    distinct, place = np.unique(name, return_inverse=True)
+    product = np.array([multiplies(names[i]) for i in distinct], dtype=np.bool_)[place]
+    stretch = np.searchsorted(progress[0], time, "right")
+    return np.isin(stretch, stretch[product])
 
 
 def _after_closures(marks: PhaseRanges, backward: Int64s) -> PhaseRanges:

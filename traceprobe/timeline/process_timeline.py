@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Call, Int64s, Role
+from traceprobe.model.codes import BACKWARD_NODES, UNKNOWN, Call, Int64s, Role
 from traceprobe.model.events import Trace, rows_named, rows_of
+from traceprobe.model.kernel_classes import multiplies
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import idle, iterations, phases
 from traceprobe.timeline.intervals import merge, union
@@ -92,7 +93,16 @@ def process_timeline(
     waiting = rows_of(waits, "thread", step_thread)
     blocked = union(waiting["t0"].to_numpy(), waiting["t1"].to_numpy())
     ops = ops.with_columns(iteration=iteration, phase=phase)
-    quiet = quiet_stretches(ops, calls, work, inside, blocked, {step_thread, *threads}, step_thread)
+    others = (marks.select("optimizer") | marks.select("data")) & (marks.thread == step_thread)
+    networks = rows_named(operators, trace.names, _of_network)
+    computing = merge(
+        union(marks.t0[others], marks.t1[others]),
+        union(networks["t0"].to_numpy(), networks["t1"].to_numpy()),
+    )
+    quiet = quiet_stretches(
+        *(ops, calls, work, inside, computing, blocked, {step_thread, *threads}, step_thread),
+        reading={i for i in ops["name"].unique().to_list() if trace.names[i] in _READS},
+    )
     return ProcessTimeline(
         pid=pid,
         ops=ops,
@@ -110,6 +120,14 @@ def process_timeline(
         recorded=recorded,
         launches=marker.count(calls["t0"].filter(launching)) if marker else starts,
     )
+
+
+_READS = frozenset({"aten::item", "aten::_local_scalar_dense"})
+
+
+def _of_network(name: str) -> bool:
+    """Whether an operator is one of a network or of its backward pass, which a CPU may run too."""
+    return multiplies(name) or "embedding" in name or name.startswith(BACKWARD_NODES)
 
 
 def _step_thread(

@@ -3,9 +3,13 @@
 No thread that launches work makes a call or runs an operator then. Without a range that says so,
 what the process waited for is told by its neighbours: a batch that is copied to the device at
 either end was waited for (trainers that fetch one batch ahead copy first and wait then); results
-that were copied to the host are being worked on, by a simulator, a metric, a checkpoint. And a step
+that were copied to the host are being worked on, by a simulator, a metric, a checkpoint, and values
+that are read one after the other, with nothing learnt in between, are acted on. And a step
 that goes on with its backward pass or its update has had its batch: whatever the host did there, it
 did not wait for data.
+
+A host that runs operators is not quiet. But operators that launch nothing, until a batch is copied,
+run on the CPU, and make that batch: the loop is its own loader.
 """
 
 from __future__ import annotations
@@ -25,10 +29,18 @@ from traceprobe.model.accounting import (
 )
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Role
 from traceprobe.model.taxonomy import Phase
-from traceprobe.timeline.intervals import EMPTY, Intervals, complement, measure_until, merge, union
+from traceprobe.timeline.intervals import (
+    EMPTY,
+    Intervals,
+    complement,
+    measure_until,
+    merge,
+    subtract,
+    union,
+)
 
 _LAUNCHED = (
-    *("launch_t0", "launch_t1", "t0", "thread", "kind", "bytes"),
+    *("launch_t0", "launch_t1", "t0", "thread", "kind", "bytes", "name"),
     *("iteration", "phase", "role"),
 )
 
@@ -37,8 +49,8 @@ class Quiet(NamedTuple):
     """Disjoint sets of host time.
 
     Args:
-        data: a batch was probably waited for. host: results were worked on, or the host was busy
-            in the midst of a step. unknown: the rest.
+        data: a batch was probably waited for, or made by operators of the CPU. host: results were
+            worked on, or the host was busy in the midst of a step. unknown: the rest.
     """
 
     data: Intervals
@@ -51,9 +63,11 @@ def quiet_stretches(
     calls: pl.DataFrame,
     work: pl.DataFrame,
     named: Intervals,
+    computing: Intervals,
     blocked: Intervals,
     threads: set[int],
     step_thread: int,
+    reading: set[int],
 ) -> Quiet:
     """The long quiet stretches of a process between its first and its last launch.
 
@@ -61,8 +75,10 @@ def quiet_stretches(
         ops: its GPU ops with `iteration` and `phase`. calls: its host calls. work: its rows of
             `HOST_WORK`.
         named: when its step thread is inside a range that names a phase, or compiles.
+        computing: when its operators may be of a network, an optimizer or a loader that is known.
         blocked: when it waits in the operating system; empty where that is not recorded.
         threads: those that launch work, and the step thread, `step_thread`.
+        reading: names of operators of a CPU run that read a value.
     """
     launched = (
         ops.select(_LAUNCHED)
@@ -72,31 +88,69 @@ def quiet_stretches(
     if len(launched) < 2:
         return Quiet(EMPTY, EMPTY, EMPTY)
     begin, end = launched["launch_t0"].to_numpy(), launched["launch_t1"].to_numpy()
-    busy = merge(
-        union(begin, np.maximum(end, begin + 1)),
-        *(_on_threads(rows, threads) for rows in (calls, work)),
-        named,
-    )
-    free = complement(busy, int(begin[0]), int(begin[-1]))
+    calling, working = (_on_threads(rows, threads) for rows in (calls, work))
+    driven = merge(union(begin, np.maximum(end, begin + 1)), calling, named)
+    free = complement(merge(driven, working), int(begin[0]), int(begin[-1]))
     least = max(LONG_NS, LONG_INTERVALS * float(np.median(np.diff(begin))))
-    long = free.t1 - free.t0 >= least
-    t0, t1 = free.t0[long], free.t1[long]
+    t0, t1 = _long(free, least)
     after = np.searchsorted(begin, t1)  # begin[-1] ends the last one
     before = np.maximum(np.searchsorted(begin, t0, "right") - 1, 0)
     batch, kind = _batches(launched), launched["kind"].to_numpy()
-    result = kind[before] == int(Kind.D2H)
+    reads = (kind == int(Kind.D2H)) | launched["name"].is_in(sorted(reading)).to_numpy()
+    result = reads[before]
     worked_on = result & (launched["bytes"].to_numpy()[before] > SCALAR_BYTES)
     # After a scalar, as of a loss that is printed, either may follow; a thread that waits for
     # another process or a file does not work on results.
     waits = measure_until(blocked, t1) - measure_until(blocked, t0) >= (t1 - t0) / 2
     waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
 
-    busy_inside = ~waited & (worked_on | _goes_on(launched, before, after, step_thread))
+    acted = np.zeros(len(t0), dtype=np.bool_)
+    if len(working.t0) or reading:  # where operators are recorded, so is a loader
+        acted = ~waits & _acts_on(launched, before, after, result & ~worked_on)
+    busy_inside = ~waited & (worked_on | acted | _goes_on(launched, before, after, step_thread))
 
     def chosen(which: Bools) -> Intervals:
         return Intervals(t0[which], t1[which])
 
-    return Quiet(chosen(waited), chosen(busy_inside), chosen(~waited & ~busy_inside))
+    quiet = Quiet(chosen(waited), chosen(busy_inside), chosen(~waited & ~busy_inside))
+    # Operators that launch nothing, from the last launch to a batch: all but the quiet parts.
+    free = complement(merge(driven, computing), int(begin[0]), int(begin[-1]))
+    made = Intervals(*_long(free, least))
+    after = np.searchsorted(begin, made.t1)
+    before = np.maximum(np.searchsorted(begin, made.t0, "right") - 1, 0)
+    ran = measure_until(working, made.t1) - measure_until(working, made.t0)
+    brings = batch[after] & ~_goes_on(launched, before, after, step_thread)
+    brings &= measure_until(computing, begin[after]) == measure_until(computing, made.t1)
+    brings &= (kind[before] != int(Kind.D2H)) | (
+        launched["bytes"].to_numpy()[before] <= SCALAR_BYTES
+    )
+    brings &= ran >= (made.t1 - made.t0) / 2
+    made = Intervals(made.t0[brings], made.t1[brings])
+    return Quiet(merge(quiet.data, made), subtract(quiet.host, made), subtract(quiet.unknown, made))
+
+
+def _long(free: Intervals, least: float) -> tuple[Int64s, Int64s]:
+    """Starts and ends of the stretches that last so long at least."""
+    long = free.t1 - free.t0 >= least
+    return free.t0[long], free.t1[long]
+
+
+def _acts_on(launched: pl.DataFrame, before: Int64s, after: Int64s, read: Bools) -> Bools:
+    """Which stretches come in a row, each after a value was read, with no learning in between.
+
+    So a simulator takes the actions of a policy, one after the other; batches would be learnt from.
+
+    Args:
+        read: which stretches follow the reading of a scalar.
+    """
+    phase = launched["phase"].to_numpy()
+    learns = np.isin(phase, (int(Phase.BACKWARD), int(Phase.OPTIMIZER)))
+    learnt = np.concatenate([[0], np.cumsum(learns)])
+    chained = read[:-1] & read[1:] & (learnt[before[1:] + 1] == learnt[after[:-1]])
+    none = np.zeros(1, dtype=np.bool_)
+    return np.asarray(
+        np.concatenate([chained, none]) | np.concatenate([none, chained]), dtype=np.bool_
+    )
 
 
 def _on_threads(rows: pl.DataFrame, threads: set[int]) -> Intervals:

@@ -47,6 +47,8 @@ _STEP_NAME = (
 )
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 """Ranges that PyTorch writes around each update of the parameters."""
+_PASS = r"(?i)(?<![a-z])(forward|fwd)(?![a-z])"
+_LAYER = r"(?i)layer|transformer.?block"
 _DATA_NEXT = r"^enumerate\(Data(Loader|Pipe)\)#.*|^\[pl\].*train_dataloader_next"
 
 
@@ -126,7 +128,7 @@ def find_step_marker(
                 return marker
             if marker.windows:
                 weak = weak or marker
-    return weak or _by_kernels(ops, calls, names)
+    return weak or _by_kernels(ops, calls, named)
 
 
 class _Ranges:
@@ -331,10 +333,10 @@ def _by_dataloader(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
         yield ranges.marker("dataloader", name, rows, 0.7, outside=False)
 
 
-def _by_kernels(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) -> StepMarker | None:
-    """Repetitions of the sequence of kernels."""
-    period = kernel_period(ops, calls, names)
-    if period is None:
+def _by_kernels(ops: pl.DataFrame, calls: pl.DataFrame, ranges: _Ranges) -> StepMarker | None:
+    """Repetitions of the sequence of kernels, unless ranges tell that they are those of layers."""
+    period = kernel_period(ops, calls, ranges.names)
+    if period is None or _are_layers(ranges, period.starts):
         return None
     return StepMarker(
         kind="kernels",
@@ -346,3 +348,24 @@ def _by_kernels(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) ->
         inside=None,
         confidence=0.6,
     )
+
+
+def _are_layers(ranges: _Ranges, starts: Int64s) -> bool:
+    """Whether repetitions are parts of one forward pass: a step holds whole ones.
+
+    Either a range of a forward pass holds several, or each holds one range of a layer, of which the
+    number counts up: in a step are all layers.
+    """
+    passes = ranges.rows(partial(re.search, _PASS))
+    first, last = (np.searchsorted(starts, t[passes]) for t in (ranges.t0, ranges.t1))
+    if (last - first >= ENOUGH).any():
+        return True
+    layers: dict[str, list[int]] = {}
+    for row in ranges.rows(partial(re.search, _LAYER)).tolist():
+        layers.setdefault(name_template(ranges.names[ranges.name[row]]), []).append(row)
+    for rows in map(np.array, layers.values()):
+        window = np.searchsorted(starts, ranges.t0[rows], "right")
+        alone = len(np.unique(window)) == len(rows) >= ENOUGH
+        if alone and (numbers := _counter(ranges.name[rows], ranges.names)) is not None:
+            return bool((np.diff(numbers) > 0).all())
+    return False

@@ -112,6 +112,12 @@ def why_empty(metadata: Mapping[str, Any], operators: Table | None, launches: in
             "no GPU work and no operators in the trace; profile with "
             "`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`"
         )
+    if metadata.get("deviceProperties"):
+        return (
+            "no GPU work, though the machine has a GPU; if the program uses it, profile with "
+            "`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, else mark its steps "
+            "(`prof.step()` each iteration)"
+        )
     return (
         "no GPU work, and no step or phase annotations to describe a CPU run; call `prof.step()` "
         'each iteration or wrap it in `record_function("step N")`'

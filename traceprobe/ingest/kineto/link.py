@@ -79,6 +79,7 @@ from traceprobe.model.events import (
     Trace,
     frame,
 )
+from traceprobe.model.kernel_classes import multiplies
 from traceprobe.model.quality import Quality
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def build_trace(
     elif (
         operators is not None
         and annotation is not None
-        and (len(ranges["t0"]) or launches or _trains_on_cpu(operators, names, metadata))
+        and (len(ranges["t0"]) or launches or _computes_on_cpu(operators, names, metadata))
     ):
         own = {c: v[annotation < 0] for c, v in operators.items()}
         (gpu, launching), kind = cpu_work(own, ranges, names, role), "cpu"
@@ -224,13 +225,14 @@ def _frames(frames: Table, names: list[str]) -> pl.DataFrame:
     return frame(HOST_FRAMES, dict(frames))
 
 
-def _trains_on_cpu(operators: Table, names: list[str], metadata: Mapping[str, Any]) -> bool:
-    """Whether a backward pass was recorded: then nobody need annotate that there is a training.
+def _computes_on_cpu(operators: Table, names: list[str], metadata: Mapping[str, Any]) -> bool:
+    """Whether a backward pass or a network was recorded: then nobody need annotate that it ran.
 
     Of a machine with a GPU that tells nothing: its operators may have run there, unrecorded.
     """
     return not metadata.get("deviceProperties") and any(
-        names[i].startswith(BACKWARD_NODES) for i in np.unique(operators["name"]).tolist()
+        names[i].startswith(BACKWARD_NODES) or multiplies(names[i])
+        for i in np.unique(operators["name"]).tolist()
     )
 
 

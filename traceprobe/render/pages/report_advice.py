@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.model.taxonomy import SHARE_LABELS
-from traceprobe.records.report import Report
+from traceprobe.records.report import Finding, Report
 from traceprobe.render.document import Block, Findings, Section, Text
 from traceprobe.render.pages import report_headroom
 from traceprobe.render.ranking import first_fixes, is_about
@@ -24,20 +24,27 @@ def advice_section(report: Report) -> Section:
     fixes = first_fixes(report)
     blocks: list[Block] = [*report_headroom.sections(report)]
     bounds = deciding(report.verdict.bound, report.verdict.secondary)
-    if bounds and not any(is_about(finding, bounds) for finding in fixes[:1]):
-        blocks.append(Text([_unexplained(bounds)]))
+    if bounds and not any(_explains(finding, bounds) for finding in fixes[:1]):
+        on_cpu = all(rank.device.kind == "cpu" for rank in report.ranks)
+        blocks.append(Text([_unexplained(bounds, on_cpu=on_cpu)]))
     applying = [f for f in report.findings if f.status != "not-applicable"]
     first = [finding.id for finding in fixes]
     blocks.append(Findings(applying, first, report.step_ms, together(report, fixes)))
     return Section("findings", "What to do first", blocks=blocks, help=_HELP, nav="Fix first")
 
 
-def _unexplained(bounds: tuple[str, ...]) -> str:
+def _explains(finding: Finding, bounds: tuple[str, ...]) -> bool:
+    """Whether a finding says where a bound comes from; iterations that do more take all kinds."""
+    return is_about(finding, bounds) or finding.id == "long-iterations"
+
+
+def _unexplained(bounds: tuple[str, ...], *, on_cpu: bool) -> str:
     """For a bound that no check has advice about."""
     if bounds == ("compute",):
+        device = "CPU" if on_cpu else "GPU"
         return (
-            "The GPU computes nearly all the time, and no check found it computing in a wasteful "
-            "way: a faster step needs less work, or a faster GPU."
+            f"The {device} computes nearly all the time, and no check found it computing in a "
+            f"wasteful way: a faster step needs less work, or a faster {device}."
         )
     named = " and ".join(SHARE_LABELS[name] for name in bounds)
     return f"No check names what makes {named} take so long; the timeline shows where it is."

@@ -194,7 +194,8 @@ def partition_of(picture: Picture, window: Window) -> dict[str, int]:
 def _table(rank: Rank, picture: Picture) -> Table:
     """The longest segments of a rank's first window, in the order of time."""
     idle = [*_idle(picture)]
-    segments = [*idle, *_operations(picture), *_host(picture)]
+    queue = "thread" if rank.device.kind == "cpu" else "stream"
+    segments = [*idle, *_operations(picture, queue), *_host(picture)]
     longest = sorted(segments, key=lambda s: (-s[1], s[0], s[2:]))[:MAX_TABLE_ROWS]
     rows = [
         [f"{start / 1e6:.4f} ms", duration(length), str(rank.rank), *rest]
@@ -223,10 +224,10 @@ def _idle(picture: Picture) -> Iterator[Segment]:
             yield start, int(length), ALL, CLASS_LABELS[key], MEANINGS[key]
 
 
-def _operations(picture: Picture) -> Iterator[Segment]:
+def _operations(picture: Picture, queue: str) -> Iterator[Segment]:
     ops = picture.windows[0].ops.columns()
     for i in _longest(ops):
-        lane = f"stream {picture.streams[ops['stream'][i]]}"
+        lane = f"{queue} {picture.streams[ops['stream'][i]]}"
         yield (
             *_when(ops, i),
             lane,
