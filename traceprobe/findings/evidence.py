@@ -142,7 +142,9 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """
         if self.on_cpu or self.busy_ms("optimizer"):
             return 0.0
-        inside = (pl.col("class") == "idle_host") & pl.col("within").cast(pl.String).str.contains(_UPDATE)
+        inside = (pl.col("class") == "idle_host") & pl.col("within").cast(pl.String).str.contains(
+            _UPDATE
+        )
         ms = float(self._owners.filter(inside)["ms"].sum())
         return 0.0 if self.flag(ms) == "pass" else ms
 
