@@ -16,11 +16,9 @@ def program() -> None:
     import gc
 
     gc.disable()
-    from traceprobe.system.allocator import keep_briefly
     from traceprobe.system.at_end import ended_at_once
     from traceprobe.system.memory_limit import run_watched
 
-    keep_briefly()
     with ended_at_once():
         run_watched(_run)
 

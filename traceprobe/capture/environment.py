@@ -16,8 +16,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from traceprobe.system.allocator import as_it_was
-
 HOOK = Path(__file__).with_name("hook")
 _LARGEST_REQUEST = 1 << 20
 """Bytes of a file that says what to do; ours have some hundred."""
@@ -70,7 +68,7 @@ class Plan:
 def program_environment(
     variable: str, path: Path, extra: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """The environment of the program: the user's, with the request and the hook on its path.
+    """The environment of the program: this process's, with the request and the hook on its path.
 
     The hook's folder holds `sitecustomize` alone, which lets the program find this package and
     nothing that is installed beside it.
@@ -79,7 +77,7 @@ def program_environment(
         variable, path: name of the variable with the path of the request, and that path.
         extra: variables for the program alone.
     """
-    variables = {**as_it_was(os.environ), **(extra or {})}
+    variables = {**os.environ, **(extra or {})}
     return {
         "PYTHONUNBUFFERED": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",

@@ -184,6 +184,9 @@ def command(
 
     `traceprobe FILE` does the same.
     """
+    from traceprobe.system.allocator import keep_freed_memory_briefly
+
+    keep_freed_memory_briefly()
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
     from traceprobe.ingest.limits import parse_limits

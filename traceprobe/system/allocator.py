@@ -1,25 +1,20 @@
-"""What polars' allocator is told, by a variable that it reads once, as it is loaded."""
+"""What the allocator of polars does with memory that is freed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 VARIABLE = "_RJEM_MALLOC_CONF"
 _BRIEFLY = "dirty_decay_ms:50,muzzy_decay_ms:0"
 
 
-def keep_briefly() -> None:
-    """Have it give back what is freed within 50 ms, not half a second, before it is loaded.
+def keep_freed_memory_briefly() -> None:
+    """Have it, and those of processes that this one starts, give back what was freed.
 
-    An analysis asks for other sizes meanwhile: a tenth of its memory. What the user has told the
-    allocator comes last, and counts.
+    To be called before polars is imported, and never by a process that starts programs of users. By
+    default it keeps what is freed for half a second, in which an analysis asks for other sizes:
+    that was a tenth of its memory. What the user has told it comes last, and counts.
     """
-    os.environ[VARIABLE] = ",".join(filter(None, (_BRIEFLY, os.environ.get(VARIABLE))))
-
-
-def as_it_was(variables: Mapping[str, str]) -> dict[str, str]:
-    """An environment as it was before `keep_briefly`, for programs that are not ours."""
-    told = variables.get(VARIABLE, "").removeprefix(_BRIEFLY).removeprefix(",")
-    others = {name: value for name, value in variables.items() if name != VARIABLE}
-    return {**others, VARIABLE: told} if told else others
+    given = os.environ.get(VARIABLE, "")
+    if not given.startswith(_BRIEFLY):
+        os.environ[VARIABLE] = f"{_BRIEFLY},{given}" if given else _BRIEFLY
