@@ -13,7 +13,8 @@ import pytest
 
 from traceprobe.errors import DamagedInput
 from traceprobe.system import shared_work
-from traceprobe.system.child import ChildEnded
+from traceprobe.system.child import Child, ChildEnded, Done, Ready, children
+from traceprobe.system.passed_memory import SLOTS
 from traceprobe.system.shared_work import begun_ahead, results_in_order
 
 # Slow enough that every process gets some of it.
@@ -170,9 +171,8 @@ class Long(bytes):
         return bytes, (pickle.PickleBuffer(self),)
 
 
-def length(text):
-    time.sleep(MOMENT / 10)
-    return len(text), text[:1] == text[-1:], os.getpid()
+def seen(text, tell):
+    return len(text), text[:1] == text[-1:]
 
 
 @pytest.mark.parametrize("memory", [True, False])
@@ -180,8 +180,11 @@ def test_long_bytes_arrive_whole(memory, monkeypatch):
     """More than a pipe takes, several on the way; with memory that both have, and without."""
     if not memory:
         monkeypatch.delattr(os, "memfd_create")
-    texts = [Long(bytes([n]) * ((1 << 20) + n)) for n in range(40)]
-    found = list(results_in_order(length, texts, 2))
-    assert [one for one, *_ in found] == [len(text) for text in texts]
-    assert all(whole for _, whole, _ in found)
-    assert len({process for *_, process in found}) == 2
+    texts = [Long(bytes([n]) * ((1 << 20) + n)) for n in range(2 * SLOTS)]
+    with children() as started:
+        started.append(child := Child())
+        assert isinstance(child.answer(), Ready)
+        for some in (texts[:SLOTS], texts[SLOTS:]):
+            for text in some:
+                child.give(seen, text)
+            assert [child.answer() for _ in some] == [Done((len(text), True)) for text in some]
