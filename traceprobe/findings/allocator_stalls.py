@@ -5,7 +5,13 @@ from __future__ import annotations
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.host_stalls import WITHOUT_STALLS, allocations, cost_ms, line_sites
+from traceprobe.findings.host_stalls import (
+    WITHOUT_STALLS,
+    allocations,
+    cost_ms,
+    line_sites,
+    more_without_profiler,
+)
 from traceprobe.findings.rule import NO_CALLS, Answer, not_applicable, rule
 from traceprobe.formatting import counted
 
@@ -55,6 +61,7 @@ def allocator_stalls(evidence: Evidence) -> Answer:
             f"{evidence.per}, in {most.iterations} of {worst.summary.steps} iterations",
             _reason(room),
             f"{evidence.amount(ms)} of idle GPU in them and until the host is ahead again",
+            more_without_profiler(evidence, ms),
         ],
         evidence.saving(evidence.spared_ms(ms), *HOST_IDLE),
         "" if status == "pass" else _advice(room),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.host_stalls import look_at, pause_ms
+from traceprobe.findings.host_stalls import look_at, more_without_profiler, pause_ms
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
@@ -38,6 +38,7 @@ def host_pauses(evidence: Evidence) -> Answer:
         [
             f"{evidence.amount(ms)} of {evidence.idle} in which the host makes no call: Python, a "
             "library, the garbage collector, a file",
+            more_without_profiler(evidence, ms),
         ],
         evidence.saving(evidence.spared_ms(ms), "idle_host"),
         f"{where}: move what the host does there off the step, into another thread or process, do "

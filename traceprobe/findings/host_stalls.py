@@ -8,6 +8,7 @@ from statistics import fmean
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.formatting import significant
 from traceprobe.records.host_stalls import Compilations, CompiledRegions, DeviceAllocations
 from traceprobe.records.rank import Rank
 from traceprobe.records.site import Site
@@ -45,6 +46,18 @@ def cost_ms(
     return min(ms, evidence.host_ms())
 
 
+def more_without_profiler(evidence: Evidence, ms: float) -> str:
+    """That stalls cost more of a step without the profiler, in a sentence; empty where they do not.
+
+    Args:
+        ms: what they cost in the capture.
+    """
+    most = evidence.spared_ms(ms)
+    if most <= ms * _NOTED:
+        return ""
+    return f"up to {significant(most)} ms without the profiler, which slowed the rest of the host"
+
+
 def pause_ms(evidence: Evidence) -> float:
     """Idle time per step in which the host pauses, mean of the ranks."""
     return fmean(r.summary.host.pause_ns / r.summary.steps for r in evidence.ranks) / 1e6
@@ -65,6 +78,8 @@ def named_lines(evidence: Evidence) -> set[str]:
     return {line for each in found if each is not None for line in each.lines}
 
 
+_NOTED = 1.05
+"""How many times a time another one is that is worth a word."""
 FEWER_LAUNCHES = Changes(speedup={"host": FIXED.fewer_launches}, margin=FIXED.usual_margin)
 """What compiling and CUDA graphs usually make of the host's work; pauses and stalls stay."""
 WITHOUT_STALLS = Changes(removed=frozenset({"stalls"}))

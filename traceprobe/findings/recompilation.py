@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.host_stalls import WITHOUT_STALLS, compilations, cost_ms, line_sites
+from traceprobe.findings.host_stalls import (
+    WITHOUT_STALLS,
+    compilations,
+    cost_ms,
+    line_sites,
+    more_without_profiler,
+)
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted
 from traceprobe.records.host_stalls import Compilations, CompiledFrame
@@ -48,6 +54,7 @@ def recompilation(evidence: Evidence) -> Answer:
             f"{evidence.amount(ms)} of idle GPU in it and until the host is ahead again"
             if regular
             else "`long-iterations` counts what it costs",
+            more_without_profiler(evidence, ms) if regular else "",
             _versions(most.frames),
         ],
         evidence.saving(evidence.spared_ms(ms), *HOST_IDLE) if regular else None,
