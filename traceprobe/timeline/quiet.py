@@ -58,6 +58,36 @@ class Quiet(NamedTuple):
     unknown: Intervals
 
 
+class _Launches(NamedTuple):
+    """What the threads of a process launched, in this order.
+
+    Args:
+        begin: starts of the calls. batch: whether each brings a batch to the device.
+        reads: whether each reads something from it. large: whether that is more than a scalar.
+        least: how long a stretch lasts that is long, ns.
+    """
+
+    rows: pl.DataFrame
+    begin: Int64s
+    batch: Bools
+    reads: Bools
+    large: Bools
+    least: float
+    step_thread: int
+
+    def outside(self, busy: Intervals) -> Intervals:
+        """The long stretches between the first and the last launch that are in none of these."""
+        free = complement(busy, int(self.begin[0]), int(self.begin[-1]))
+        long = free.t1 - free.t0 >= self.least
+        return Intervals(free.t0[long], free.t1[long])
+
+    def around(self, stretches: Intervals) -> tuple[Int64s, Int64s]:
+        """The last launch before each, and the first after it."""
+        before = np.searchsorted(self.begin, stretches.t0, "right") - 1
+        # The last launch ends what begins before it.
+        return np.maximum(before, 0), np.searchsorted(self.begin, stretches.t1)
+
+
 def quiet_stretches(
     ops: pl.DataFrame,
     calls: pl.DataFrame,
@@ -80,59 +110,87 @@ def quiet_stretches(
         threads: those that launch work, and the step thread, `step_thread`.
         reading: names of operators of a CPU run that read a value.
     """
-    launched = (
+    rows = (
         ops.select(_LAUNCHED)
         .filter(pl.col("thread").is_in(sorted(threads)))
         .sort("launch_t0", "t0")
     )
-    if len(launched) < 2:
+    if len(rows) < 2:
         return Quiet(EMPTY, EMPTY, EMPTY)
-    begin, end = launched["launch_t0"].to_numpy(), launched["launch_t1"].to_numpy()
-    calling, working = (_on_threads(rows, threads) for rows in (calls, work))
+    launches = _launches(rows, step_thread, reading)
+    begin, end = launches.begin, rows["launch_t1"].to_numpy()
+    calling, working = (_on_threads(each, threads) for each in (calls, work))
     driven = merge(union(begin, np.maximum(end, begin + 1)), calling, named)
-    free = complement(merge(driven, working), int(begin[0]), int(begin[-1]))
-    least = max(LONG_NS, LONG_INTERVALS * float(np.median(np.diff(begin))))
-    t0, t1 = _long(free, least)
-    after = np.searchsorted(begin, t1)  # begin[-1] ends the last one
-    before = np.maximum(np.searchsorted(begin, t0, "right") - 1, 0)
-    batch, kind = _batches(launched), launched["kind"].to_numpy()
-    reads = (kind == int(Kind.D2H)) | launched["name"].is_in(sorted(reading)).to_numpy()
-    result = reads[before]
-    worked_on = result & (launched["bytes"].to_numpy()[before] > SCALAR_BYTES)
-    # After a scalar, as of a loss that is printed, either may follow; a thread that waits for
-    # another process or a file does not work on results.
-    waits = measure_until(blocked, t1) - measure_until(blocked, t0) >= (t1 - t0) / 2
-    waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
-
-    acted = np.zeros(len(t0), dtype=np.bool_)
-    if len(working.t0) or reading:  # where operators are recorded, so is a loader
-        acted = ~waits & _acts_on(launched, before, after, result & ~worked_on)
-    busy_inside = ~waited & (worked_on | acted | _goes_on(launched, before, after, step_thread))
-
-    def chosen(which: Bools) -> Intervals:
-        return Intervals(t0[which], t1[which])
-
-    quiet = Quiet(chosen(waited), chosen(busy_inside), chosen(~waited & ~busy_inside))
-    # Operators that launch nothing, from the last launch to a batch: all but the quiet parts.
-    free = complement(merge(driven, computing), int(begin[0]), int(begin[-1]))
-    made = Intervals(*_long(free, least))
-    after = np.searchsorted(begin, made.t1)
-    before = np.maximum(np.searchsorted(begin, made.t0, "right") - 1, 0)
-    ran = measure_until(working, made.t1) - measure_until(working, made.t0)
-    brings = batch[after] & ~_goes_on(launched, before, after, step_thread)
-    brings &= measure_until(computing, begin[after]) == measure_until(computing, made.t1)
-    brings &= (kind[before] != int(Kind.D2H)) | (
-        launched["bytes"].to_numpy()[before] <= SCALAR_BYTES
+    free = launches.outside(merge(driven, working))
+    # Where operators are recorded, so is a loader.
+    quiet = _told_by_neighbours(launches, free, blocked, acting=bool(len(working.t0) or reading))
+    made = _made_by_operators(
+        launches, launches.outside(merge(driven, computing)), working, computing
     )
-    brings &= ran >= (made.t1 - made.t0) / 2
-    made = Intervals(made.t0[brings], made.t1[brings])
     return Quiet(merge(quiet.data, made), subtract(quiet.host, made), subtract(quiet.unknown, made))
 
 
-def _long(free: Intervals, least: float) -> tuple[Int64s, Int64s]:
-    """Starts and ends of the stretches that last so long at least."""
-    long = free.t1 - free.t0 >= least
-    return free.t0[long], free.t1[long]
+def _launches(rows: pl.DataFrame, step_thread: int, reading: set[int]) -> _Launches:
+    begin = rows["launch_t0"].to_numpy()
+    copied = (rows["kind"] == int(Kind.D2H)).to_numpy()
+    return _Launches(
+        rows,
+        begin,
+        batch=_batches(rows),
+        reads=copied | rows["name"].is_in(sorted(reading)).to_numpy(),
+        large=copied & (rows["bytes"] > SCALAR_BYTES).to_numpy(),
+        least=max(LONG_NS, LONG_INTERVALS * float(np.median(np.diff(begin)))),
+        step_thread=step_thread,
+    )
+
+
+def _told_by_neighbours(
+    launches: _Launches, stretches: Intervals, blocked: Intervals, *, acting: bool
+) -> Quiet:
+    """Quiet stretches by what is launched around them.
+
+    Args:
+        acting: whether values that are read in a row may be acted on.
+    """
+    before, after = launches.around(stretches)
+    result, batch = launches.reads[before], launches.batch
+    worked_on = launches.large[before]
+    # After a scalar, as of a loss that is printed, either may follow; a thread that waits for
+    # another process or a file does not work on results.
+    waits = 2 * _inside(blocked, stretches) >= stretches.t1 - stretches.t0
+    waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
+    acted = np.zeros(len(before), dtype=np.bool_)
+    if acting:
+        acted = ~waits & _acts_on(launches.rows, before, after, result & ~worked_on)
+    busy = ~waited & (worked_on | acted | _goes_on(launches, before, after))
+
+    def chosen(which: Bools) -> Intervals:
+        return Intervals(stretches.t0[which], stretches.t1[which])
+
+    return Quiet(chosen(waited), chosen(busy), chosen(~waited & ~busy))
+
+
+def _made_by_operators(
+    launches: _Launches, stretches: Intervals, working: Intervals, computing: Intervals
+) -> Intervals:
+    """Of stretches those in which operators that launch nothing make the batch that ends them.
+
+    Args:
+        working: when operators run. computing: as in `quiet_stretches`.
+    """
+    before, after = launches.around(stretches)
+    made = launches.batch[after] & ~_goes_on(launches, before, after) & ~launches.large[before]
+    made &= measure_until(computing, launches.begin[after]) == measure_until(
+        computing, stretches.t1
+    )
+    made &= 2 * _inside(working, stretches) >= stretches.t1 - stretches.t0
+    return Intervals(stretches.t0[made], stretches.t1[made])
+
+
+def _inside(times: Intervals, stretches: Intervals) -> Int64s:
+    """How much of each stretch lies in some times, ns."""
+    spent: Int64s = measure_until(times, stretches.t1) - measure_until(times, stretches.t0)
+    return spent
 
 
 def _acts_on(launched: pl.DataFrame, before: Int64s, after: Int64s, read: Bools) -> Bools:
@@ -159,7 +217,7 @@ def _on_threads(rows: pl.DataFrame, threads: set[int]) -> Intervals:
     return union(rows["t0"].to_numpy()[chosen], rows["t1"].to_numpy()[chosen])
 
 
-def _goes_on(launched: pl.DataFrame, before: Int64s, after: Int64s, step_thread: int) -> Bools:
+def _goes_on(launches: _Launches, before: Int64s, after: Int64s) -> Bools:
     """Which stretches end with the backward pass or the update of the step that they began in.
 
     Only kernels of autograd are surely backward: what the step thread launches then may be the
@@ -168,20 +226,20 @@ def _goes_on(launched: pl.DataFrame, before: Int64s, after: Int64s, step_thread:
     is the end of the loss, and no pass over further data, where it is a tenth at most of what was
     launched since the step or its last backward pass, and nothing is copied to the device.
     """
+    rows = launches.rows
     iteration, phase, role, thread = (
-        launched[c].to_numpy() for c in ("iteration", "phase", "role", "thread")
+        rows[c].to_numpy() for c in ("iteration", "phase", "role", "thread")
     )
     update = phase[after] == int(Phase.OPTIMIZER)
     by_autograd = (role == int(Role.BACKWARD)) | (
-        (phase == int(Phase.BACKWARD)) & (thread != step_thread)
+        (phase == int(Phase.BACKWARD)) & (thread != launches.step_thread)
     )
-    rows = np.arange(len(phase))
+    place = np.arange(len(phase))
     changes = np.diff(iteration, prepend=UNKNOWN) != 0
-    since = np.maximum.accumulate(np.where(changes | by_autograd, rows, 0))[before]
-    last = len(rows) - 1
-    following = np.where(by_autograd, rows, last)
+    since = np.maximum.accumulate(np.where(changes | by_autograd, place, 0))[before]
+    following = np.where(by_autograd, place, len(place) - 1)
     autograd = np.minimum.accumulate(following[::-1])[::-1][after]
-    copied = np.cumsum(launched["kind"].to_numpy() == int(Kind.H2D))
+    copied = np.cumsum(rows["kind"].to_numpy() == int(Kind.H2D))
     short = (autograd - after <= (after - since) * TAIL) & (copied[autograd] == copied[before])
     ends = (autograd - after <= 1) | (short & (iteration[autograd] == iteration[before]))
     backward = by_autograd[autograd] & ends
