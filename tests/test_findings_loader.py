@@ -11,10 +11,12 @@ from tests import records
 from tests.builders import kineto
 from tests.cli_runner import LOOP
 from tests.loader_records import make_loader, make_loader_record
-from tests.test_findings import find
+from tests.test_findings import copies, evidence, find
 from tests.test_verdict import step
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.anonymise.redact import redact
+from traceprobe.findings.h2d_exposed import h2d_exposed
+from traceprobe.findings.h2d_pageable import h2d_pageable
 from traceprobe.findings.loader_work import functions
 from traceprobe.records.loader import read
 
@@ -160,3 +162,28 @@ def test_names_that_would_steer_a_page_are_quoted_as_names(tmp_path):
     (said,) = (f.evidence for f in report.findings if f.id == "data-wait")
     assert any("`a'b</script> .py(1): f`" in line for line in said)
     assert "b</script>" not in report.to_html()
+
+
+@pytest.mark.parametrize(
+    ("loader", "pageable", "handed"),
+    [
+        ({}, 8, True),
+        ({"pin_memory": True}, 8, False),
+        ({}, 1, False),  # of 8 MB
+        (BUSY, 8, False),  # workers that are late
+        ({"workers": 0}, 8, False),
+    ],
+)
+def test_pinning_takes_batches_over_beside_the_step(loader, pageable, handed):
+    rank = records.rank(
+        step(idle_data_wait=300, h2d=100), h2d=copies(100, megabytes=8, pageable=pageable << 20)
+    )
+    made = make_loader(**{"pin_memory": False, "batches_per_step": 1.0, **loader})
+    finding, changes = h2d_pageable.examine(evidence(rank, loader=made))
+    part = 100 * pageable / 8
+    assert finding.saving_ms_per_step == pytest.approx(part + 300 if handed else part, rel=0.05)
+    assert ("data-wait" in changes.removed) is handed
+    assert finding.saving_of == (["h2d", "idle_data_wait"] if handed else ["h2d"])
+    exposed, changes = h2d_exposed.examine(evidence(rank, loader=made))
+    assert exposed.saving_ms_per_step == (400 if handed else 100)
+    assert ("data-wait" in changes.removed) is handed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.pinning import copies_of, handing_over_ms, pinned
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.replay.scenario import Changes
-from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.thresholds import FIXED
 
 PIN = "Pin the loader's memory (`pin_memory=True`) and copy with `non_blocking=True`."
@@ -27,14 +27,14 @@ UPDATED = (
     definition="Time per step in host-to-device copies while no kernel runs. The evidence adds "
     "bytes, rate and overlap. The saving leaves the step as long as its longest single resource, "
     "and adds what the step lasts longer without a profiler than in the capture, where I/O is "
-    "notable.",
+    "notable; and the waiting for data, as `h2d-pageable` does.",
     verify="Keep one batch on the GPU and time the loop without a profiler. Compare the rate with "
     "that of pinned copies on the same machine.",
     of_gpu=True,
 )
 def h2d_exposed(evidence: Evidence) -> Answer:
     """Host-to-device copies during which no kernel runs."""
-    copies = [r.summary.h2d for r in evidence.ranks if r.summary.h2d is not None]
+    copies = copies_of(evidence)
     if not copies:
         return not_applicable("no host-to-device copies")
     ms = evidence.exclusive_ms("h2d")
@@ -42,6 +42,8 @@ def h2d_exposed(evidence: Evidence) -> Answer:
     steps = sum(r.summary.steps for r in evidence.ranks)
     size = sum(c.bytes for c in copies)
     overlap = fmean(c.overlap_pct for c in copies)
+    handed = handing_over_ms(evidence)
+    most = evidence.hideable_ms("h2d") + evidence.unseen_ms() + handed
     rate = f" at {fmean(rates):.1f} GB/s" if rates else ""
     return Answer(
         evidence.grade(evidence.share(ms)),
@@ -50,35 +52,17 @@ def h2d_exposed(evidence: Evidence) -> Answer:
             f"{size / steps / 1e6:.1f} MB {evidence.per}{rate}; {overlap:.0f} % overlaps with "
             "kernels",
         ],
-        evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms(), "h2d"),
+        evidence.saving(most, "h2d", *(["idle_data_wait"] if handed else [])),
         UPDATED
         if evidence.cpu_update_ms
         else _advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
         evidence.sites("h2d"),
-        Changes(overlapped=frozenset({"h2d"}), speedup=pinned(evidence)),
+        Changes(
+            removed=frozenset({"data-wait"} if handed else {}),
+            overlapped=frozenset({"h2d"}),
+            speedup=pinned(evidence),
+        ),
     )
-
-
-def pinned(evidence: Evidence) -> dict[str, float]:
-    """By how much copies get faster from pinned memory, where most come from other memory."""
-    copies = [r.summary.h2d for r in evidence.ranks if r.summary.h2d is not None]
-    rates = [c.gbps for c in copies if c.gbps]
-    size = sum(c.bytes for c in copies)
-    if not rates or sum(c.pageable_bytes for c in copies) < FIXED.mostly_copied * size:
-        return {}
-    devices = evidence.devices()
-    if devices is None:
-        return {}
-    factor = round(min(map(_pinned_gbps, devices)) / fmean(rates), 3)
-    return {"h2d": factor} if factor > 1 else {}
-
-
-def _pinned_gbps(gpu: Gpu) -> float:
-    """What pinned copies reach, by the generation of PCIe that GPUs of its age have."""
-    major = int(gpu.capability.partition(".")[0])
-    if major > FIXED.bf16_capability:
-        return FIXED.pinned_gen5
-    return FIXED.pinned_gen4 if major == FIXED.bf16_capability else FIXED.pinned_gen3
 
 
 def _advice(pageable: float | None, overlap_pct: float) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.h2d_exposed import UPDATED, pinned
+from traceprobe.findings.h2d_exposed import UPDATED
+from traceprobe.findings.pinning import copies_of, handing_over_ms, pinned
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
@@ -14,31 +15,41 @@ from traceprobe.verdict.thresholds import FIXED
     title="Batches are copied from pageable memory",
     definition="Bytes per step copied to the GPU from host memory that is not pinned. Such copies "
     "go through a staging buffer, block the host and cannot overlap. The saving is that of "
-    "`h2d-exposed`, by their part of the bytes.",
+    "`h2d-exposed`, by their part of the bytes; and the waiting for data, where most bytes are "
+    "not pinned and the loader's workers wait for the step for most of the time: with "
+    "`pin_memory=True` a thread takes batches over beside it.",
     verify="After the change the report says 0 MB pageable, and `h2d.gbps` rises.",
     of_gpu=True,
 )
 def h2d_pageable(evidence: Evidence) -> Answer:
     """Pageable copies go through a staging buffer, block the host and cannot overlap."""
-    copies = [r.summary.h2d for r in evidence.ranks if r.summary.h2d is not None]
+    copies = copies_of(evidence)
     steps = sum(r.summary.steps for r in evidence.ranks)
     size = sum(c.bytes for c in copies)
     pageable = sum(c.pageable_bytes for c in copies)
     if not size:
         return not_applicable("no host-to-device copies of known size")
     warned = pageable / steps >= FIXED.pageable_bytes
-    most = (evidence.hideable_ms("h2d") + evidence.unseen_ms()) * pageable / size
+    handed = handing_over_ms(evidence)
+    most = handed + (evidence.hideable_ms("h2d") + evidence.unseen_ms()) * pageable / size
     return Answer(
         "warn" if warned else "pass",
         [
             f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB {evidence.per} are "
-            "pageable"
+            "pageable",
+            f"{evidence.amount(handed)} of waiting for batches to be handed over, which a thread "
+            "that pins them does beside the step"
+            if handed
+            else "",
         ],
-        evidence.saving(most, "h2d") if warned else None,
+        evidence.saving(most, "h2d", *(["idle_data_wait"] if handed else [])) if warned else None,
         UPDATED
         if evidence.cpu_update_ms
         else "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
         evidence.copy_sites("Pageable -> Device"),
         # Pinned copies do not make the host wait.
-        Changes(removed=frozenset({"sync"}), speedup=pinned(evidence)),
+        Changes(
+            removed=frozenset({"sync", "data-wait"} if handed else {"sync"}),
+            speedup=pinned(evidence),
+        ),
     )
