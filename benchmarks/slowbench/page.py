@@ -65,14 +65,14 @@ words of that day 85 of 106 causes were first, four causes having no word, and t
 in 106 of 108. What it missed changed these rules: `recomputation` by kernels of fused attention;
 `double-precision` (new); `graph-breaks` of models of which little is left compiled;
 `allocator-stalls` and verdicts of two iterations; pauses before the end of a loss; waits that come
-in bursts; optimizers known by `addcdiv`; lines of `unaligned-matmul`; predictions for loaders; then,
-by what all open recordings cost, how predictions treat pauses, calls for memory, full queues,
-products in fp32 and unaligned ones. The tables of open cases say how well rules fit the cases that
+in bursts; optimizers known by `addcdiv`; lines of `unaligned-matmul`; predictions for loaders. Then
+what all open recordings cost changed how predictions treat pauses, calls for memory, full queues,
+and products in fp32 or unaligned. The tables of open cases say how well rules fit the cases that
 they were made for, and not how often they are right.
 
-The sealed seed, 115322, was drawn and recorded after these rules, and each tool was asked once about
-its 65 recordings before anybody looked at them. Its predictions are those of that day, too. It is
-open from now on. What it showed changed one rule: `h2d-pageable` counts the handing over of batches.
+The sealed seed, 115322, was drawn and recorded after these rules, and each tool was asked once
+about its 65 recordings before anybody looked at them. It is open from now on. What it showed
+changed one rule: `h2d-pageable` counts the handing over of batches.
 
 `score` asks each tool once about each recording and goes on where it was ended; answers lie in
 `DIR/answers.jsonl`. Environments of the other tools are made as
