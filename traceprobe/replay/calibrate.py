@@ -12,6 +12,7 @@ collectives are scaled. What is then left is a factor on every prediction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -92,8 +93,8 @@ def calibrate(schedules: Sequence[RankSchedule], step_ns: float, belief: HostBel
     factors = np.linspace(0.0, MOST_HOST, HOSTS + 1)
     paces = HELD_UP if _held_up_ns(schedules) > MATTERS * step_ns else (1.0,)
     shapes: Shapes = {}
-    scenarios = [*(_with_host(schedules, f, pace) for pace in paces for f in factors), schedules]
-    *played, as_it_is = simulate_all(scenarios, shapes)
+    scaled = (_with_host(schedules, f, pace) for pace in paces for f in factors)
+    *played, as_it_is = simulate_all(chain(scaled, [schedules]), shapes)
     steps = np.array(played).reshape(len(paces), len(factors)) / step_ns
     host, held_up, known, margin = _weighed(factors, np.array(paces), steps, belief)
     chosen, collectives = _with_host(schedules, host, held_up), 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import polars as pl
@@ -47,9 +48,9 @@ def path_record(run: Playable) -> CriticalPath:
         ),
     )
     blocks, off = _collectives(run), _off_path(run, table)
-    scenarios = [*_freed(run, blocks), *_lengthened(run, off)]
+    scenarios = chain(_freed(run, blocks), _lengthened(run, off))
     steps = np.array(simulate_all(scenarios, run.base.shapes))
-    freed = len(scenarios) - len(off) * PARTS
+    freed = len(steps) - len(off) * PARTS
     blocking, blocking_ms = _blocking(run, blocks, steps[:freed])
     return CriticalPath(
         step_ms=round(run.now, 6),

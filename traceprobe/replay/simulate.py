@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from traceprobe.replay.graph import Graph, Shape, Shapes, graph_of
 from traceprobe.replay.tasks import Floats, RankSchedule
 
-TOGETHER = 64
-"""Scenarios that are played at once."""
+TOGETHER, MOST_TIMES = 64, 8_000_000
+"""Scenarios that are played at once, at most, and times of their edges."""
 
 
 def simulate(
@@ -26,7 +26,7 @@ def simulate(
 
 
 def simulate_all(
-    scenarios: Sequence[Sequence[RankSchedule]],
+    scenarios: Iterable[Sequence[RankSchedule]],
     shapes: Shapes | None = None,
     *,
     balanced: bool = False,
@@ -34,23 +34,31 @@ def simulate_all(
     """The same of many scenarios; those that differ in times alone are played at once.
 
     Of equal ones, here or in what was played before, one is played.
+
+    Args:
+        scenarios: the schedules of all ranks; those of an iterator are made when it is their turn.
     """
     shapes = {} if shapes is None else shapes
-    new: dict[int, dict[bytes, Graph]] = {}
-    asked: list[list[tuple[Shape, bytes]]] = [[] for _ in scenarios]
-    for schedules, mine in zip(scenarios, asked, strict=True):
-        for graph in graphs_of(schedules, shapes):
-            mine.append((graph.shape, graph.key))
-            if graph.key not in graph.shape.played:
-                new.setdefault(id(graph.shape), {})[graph.key] = graph
-    for graphs in map(list, (alike.values() for alike in new.values())):
-        for low in range(0, len(graphs), TOGETHER):
-            _play(graphs[low : low + TOGETHER])
-    iterations = [schedules[0].iterations for schedules in scenarios]
+    waiting: dict[int, dict[bytes, Graph]] = {}
+    asked: list[tuple[list[tuple[Shape, bytes]], int]] = []
+    for schedules in scenarios:
+        graphs = graphs_of(schedules, shapes)
+        asked.append(([(graph.shape, graph.key) for graph in graphs], schedules[0].iterations))
+        for graph in graphs:
+            if graph.key in graph.shape.played:
+                continue
+            alike = waiting.setdefault(id(graph.shape), {})
+            alike[graph.key] = graph
+            if len(alike) >= min(TOGETHER, max(MOST_TIMES // max(len(graph.weight), 1), 1)):
+                _play(list(alike.values()))
+                alike.clear()
+    for alike in waiting.values():
+        if alike:
+            _play(list(alike.values()))
     pick = (lambda each: sum(each) / len(each)) if balanced else max
     return [
         pick([step for shape, key in mine for step in shape.played[key]]) / count
-        for mine, count in zip(asked, iterations, strict=True)
+        for mine, count in asked
     ]
 
 
