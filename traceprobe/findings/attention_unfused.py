@@ -8,6 +8,7 @@ from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted, significant
 from traceprobe.model.taxonomy import KERNEL_CLASSES
+from traceprobe.records.summary import UnfusedAttention
 from traceprobe.verdict.thresholds import FIXED
 
 PRODUCTS = tuple(name for name in KERNEL_CLASSES if name.startswith("matmul"))
@@ -39,12 +40,12 @@ def attention_unfused(evidence: Evidence) -> Answer:
         return not_applicable("the run has no GPU kernels")
     if not evidence.kernel_ms("softmax"):
         return not_applicable("no softmax kernels outside the loss")
-    known = _known(evidence) if evidence.attention else _Part()
+    known = _known(evidence) if unfused(evidence) else _Part()
     guessed = _guessed(evidence, unknown_ms(evidence))
     usual = known.usual + guessed.usual
     margin = FIXED.usual_margin if guessed.usual else FIXED.attention_margin
     classes = ["softmax", "other", *PRODUCTS]
-    if evidence.attention_ms("memory"):
+    if attention_ms(evidence, "memory"):
         classes.append("memory")
     return Answer(
         evidence.flag(asked_ms(evidence)),
@@ -66,6 +67,24 @@ class _Part(msgspec.Struct, frozen=True):
     usual: float = 0.0
 
 
+def unfused(evidence: Evidence) -> list[tuple[UnfusedAttention, int]]:
+    """Attention that is not fused, with the steps that it is of, of the ranks that have any."""
+    known = [(rank.summary.attention, rank.summary.steps) for rank in evidence.ranks]
+    return [(found, steps) for found, steps in known if isinstance(found, UnfusedAttention)]
+
+
+def attention_ms(evidence: Evidence, *classes: str) -> float:
+    """Time of some classes of kernels that belongs to attention that is not fused."""
+    return evidence.of_steps(
+        (sum(each.class_ns.get(c, 0) for c in classes), steps) for each, steps in unfused(evidence)
+    )
+
+
+def fused_ms(evidence: Evidence) -> float:
+    """What that attention takes once it is fused, with products at the same rate."""
+    return evidence.of_steps((each.fused_ns, steps) for each, steps in unfused(evidence))
+
+
 def asked_ms(evidence: Evidence) -> float:
     """What decides whether to ask for fused attention: what it saves, and softmax by itself."""
     return unfused_ms(evidence) + unknown_ms(evidence)
@@ -73,7 +92,7 @@ def asked_ms(evidence: Evidence) -> float:
 
 def unfused_ms(evidence: Evidence) -> float:
     """What attention takes longer than fused attention would, where its products are known."""
-    return evidence.attention_ms(*ROUND, *PRODUCTS) - evidence.fused_attention_ms()
+    return attention_ms(evidence, *ROUND, *PRODUCTS) - fused_ms(evidence)
 
 
 def unknown_ms(evidence: Evidence) -> float:
@@ -82,15 +101,15 @@ def unknown_ms(evidence: Evidence) -> float:
     Where it is less, the run's attention is known, and these are of something else.
     """
     softmax = evidence.kernel_ms("softmax")
-    rest = softmax - evidence.attention_ms("softmax")
+    rest = softmax - attention_ms(evidence, "softmax")
     return rest if 2 * rest >= softmax else 0.0
 
 
 def _known(evidence: Evidence) -> _Part:
     """Attention whose products are known."""
-    fused, gain = evidence.fused_attention_ms(), unfused_ms(evidence)
-    scores = evidence.attention_ms(*ROUND)
-    count = sum(found.count / steps for found, steps in evidence.attention) / len(evidence.ranks)
+    fused, gain = fused_ms(evidence), unfused_ms(evidence)
+    scores = attention_ms(evidence, *ROUND)
+    count = sum(found.count / steps for found, steps in unfused(evidence)) / len(evidence.ranks)
     return _Part(
         f"{evidence.amount(gain + fused)} from matrix product to matrix product around "
         f"{counted(round(count, 3), 'softmax kernel')}, of which {significant(scores)} ms in "
@@ -107,8 +126,8 @@ def _misread(evidence: Evidence) -> float:
     Rows of scores are as long as the sequence is, which may be odd. Fused attention reads none of
     them, only rows of queries, keys and values, which are as long as a head is wide.
     """
-    products = evidence.attention_ms(*PRODUCTS)
-    return evidence.attention_ms("matmul_unaligned") / products if products else 0.0
+    products = attention_ms(evidence, *PRODUCTS)
+    return attention_ms(evidence, "matmul_unaligned") / products if products else 0.0
 
 
 def _guessed(evidence: Evidence, softmax: float) -> _Part:
@@ -119,11 +138,11 @@ def _guessed(evidence: Evidence, softmax: float) -> _Part:
     """
     if not softmax:
         return _Part()
-    products = evidence.kernel_ms(*PRODUCTS) - evidence.attention_ms(*PRODUCTS)
-    others = evidence.kernel_ms("other") - evidence.attention_ms("other")
+    products = evidence.kernel_ms(*PRODUCTS) - attention_ms(evidence, *PRODUCTS)
+    others = evidence.kernel_ms("other") - attention_ms(evidence, "other")
     moved = min(softmax * FIXED.softmax_passes, max(products, 0.0))
     around = min(softmax * FIXED.softmax_around, max(others, 0.0))
-    more = "more " if evidence.attention else ""
+    more = "more " if unfused(evidence) else ""
     told = (
         f"{evidence.amount(softmax)} {more}in softmax kernels; up to {significant(around)} ms in "
         f"element-wise kernels and {significant(moved)} ms in matrix kernels may belong to "

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence
+import polars as pl
+
+from traceprobe.findings.evidence import KERNEL_NAME, KERNEL_PHASES, Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
+from traceprobe.records.double_precision import DoublePrecision
+from traceprobe.records.site import Site
+from traceprobe.records.sites import find_sites
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -21,10 +26,10 @@ from traceprobe.verdict.thresholds import FIXED
 )
 def double_precision(evidence: Evidence) -> Answer:
     """Kernels in 64 bits, by the types of their operators or by their names."""
-    found = evidence.double_precision
+    found = _kernels(evidence)
     if not found:
         return not_applicable("no kernel is known to compute with 64 bits")
-    ms = evidence.double_ms()
+    ms = evidence.of_steps((sum(each.class_ns.values()), steps) for each, steps in found)
     classes = {name for each, _ in found for name in each.class_ns}
     hidden = 0.0 if all(each.typed for each, _ in found) else evidence.kernel_ms("fused")
     least = ms * FIXED.double_least
@@ -42,7 +47,22 @@ def double_precision(evidence: Evidence) -> Answer:
         "Compute the loss in 32 bits: `.float()` instead of `.double()`. Tensors made from NumPy "
         "arrays of doubles or with `dtype=torch.float64`, and `torch.set_default_dtype`, make all "
         "that they are combined with as long: convert them as they are made.",
-        evidence.double_sites(),
+        _sites(evidence, {name for each, _ in found for name in each.kernels}),
         # Half of it at least and all at most; of what is hidden nobody knows.
         None if hidden else evidence.faster((ms + least) / 2, (ms - least) / (ms + least)),
     )
+
+
+def _kernels(evidence: Evidence) -> list[tuple[DoublePrecision, int]]:
+    """Kernels that compute with 64 bits, with the steps that they are of, of ranks with any."""
+    known = [(rank.summary.double_precision, rank.summary.steps) for rank in evidence.ranks]
+    return [(found, steps) for found, steps in known if isinstance(found, DoublePrecision)]
+
+
+def _sites(evidence: Evidence, names: set[str]) -> list[Site]:
+    """Where most of these kernels are launched; where copies make numbers so long, first."""
+    work = evidence.owners.filter(pl.col("class").is_in(KERNEL_PHASES))
+    chosen = work.filter(pl.col("kernel").is_in(names))
+    copies = find_sites(chosen, KERNEL_NAME.str.contains("copy", literal=True))
+    lines = {site.line for site in copies}
+    return sorted(find_sites(chosen), key=lambda site: site.line not in lines)

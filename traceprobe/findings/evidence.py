@@ -15,7 +15,6 @@ from traceprobe.formatting import frame_place, is_function, percent, significant
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.sidecar import Block
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, TRANSFERS
-from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms
@@ -24,7 +23,6 @@ from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.records.site import Site
 from traceprobe.records.sites import find_sites, owners_of
-from traceprobe.records.summary import UnfusedAttention
 from traceprobe.replay.reads import find_reads
 from traceprobe.replay.scenario import Changes
 from traceprobe.replay.tasks import schedule_of
@@ -41,7 +39,7 @@ UNSEEN = frozenset({"idle_data_wait", "h2d"})
 """Classes that a short capture may show less of than the run has; see `Evidence.unseen_ms`."""
 KERNEL_PHASES = tuple(p for p in COMPUTE_PHASES if p not in ("optimizer", "input"))
 """Phases whose kernels `KERNEL_CLASSES` divide."""
-_KERNEL = pl.col("kernel").cast(pl.String)
+KERNEL_NAME = pl.col("kernel").cast(pl.String)
 _UPDATE = r"(^| / )Optimizer\.step#"
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
@@ -116,7 +114,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     def sites(self, *classes: str) -> list[Site]:
         """Where in the program the time of these classes of the partition is, the most first."""
-        return find_sites(self._owners, pl.col("class").is_in(classes))
+        return find_sites(self.owners, pl.col("class").is_in(classes))
 
     def waiting_operators(self) -> list[tuple[str, float]]:
         """Operators and lines in which the host waits for the GPU, and how often a step does.
@@ -124,7 +122,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         Those with most calls first; what has neither a line nor a module or range around it is left
         out. `torch.cuda.synchronize()` is inside of no operator.
         """
-        waits = self._owners.filter((pl.col("class") == "idle_sync") & (pl.col("count") > 0))
+        waits = self.owners.filter((pl.col("class") == "idle_sync") & (pl.col("count") > 0))
         texts = waits.with_columns(pl.col(pl.Categorical).cast(pl.String))
         known = texts.with_columns(line=pl.coalesce("line", "within")).drop_nulls("line")
         rows = known.group_by("call", "line", maintain_order=True).agg(pl.col("count").sum())
@@ -145,22 +143,23 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         inside = (pl.col("class") == "idle_host") & pl.col("within").cast(pl.String).str.contains(
             _UPDATE
         )
-        ms = float(self._owners.filter(inside)["ms"].sum())
+        ms = float(self.owners.filter(inside)["ms"].sum())
         return 0.0 if self.flag(ms) == "pass" else ms
 
     def copy_sites(self, kind: str) -> list[Site]:
         """The same of copies whose names have some words."""
-        return find_sites(self._owners, _KERNEL.str.contains(kind, literal=True))
+        return find_sites(self.owners, KERNEL_NAME.str.contains(kind, literal=True))
 
     def kernel_sites(self, *classes: str) -> list[Site]:
         """The same of kernels of forward and backward pass that are of some `KERNEL_CLASSES`."""
-        work = self._owners.filter(pl.col("class").is_in(["forward", "backward", "recompute"]))
+        work = self.owners.filter(pl.col("class").is_in(["forward", "backward", "recompute"]))
         names = work["kernel"].drop_nulls().unique()
         wanted = [name for name in names if kernel_class(name) in classes]
         return find_sites(work, pl.col("kernel").is_in(wanted))
 
     @cached_property
-    def _owners(self) -> pl.DataFrame:
+    def owners(self) -> pl.DataFrame:
+        """Owners of the ranks' time, as `owners_of` has them."""
         return owners_of(self.ranks)
 
     @property
@@ -271,45 +270,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """Time in these kinds of kernels of forward and backward pass."""
         return mean_class_ms(self.ranks, classes)
 
-    @property
-    def attention(self) -> list[tuple[UnfusedAttention, int]]:
-        """Attention that is not fused, with the steps that it is of, of the ranks that have any."""
-        known = [(rank.summary.attention, rank.summary.steps) for rank in self.ranks]
-        return [(found, steps) for found, steps in known if isinstance(found, UnfusedAttention)]
-
-    def attention_ms(self, *classes: str) -> float:
-        """Time of some classes of kernels that belongs to attention that is not fused."""
-        return self._of_steps(
-            (sum(a.class_ns.get(c, 0) for c in classes), steps) for a, steps in self.attention
-        )
-
-    def fused_attention_ms(self) -> float:
-        """What that attention takes once it is fused, with products at the same rate."""
-        return self._of_steps((a.fused_ns, steps) for a, steps in self.attention)
-
-    @property
-    def double_precision(self) -> list[tuple[DoublePrecision, int]]:
-        """Kernels that compute with 64 bits, with the steps that they are of, of ranks with any."""
-        known = [(rank.summary.double_precision, rank.summary.steps) for rank in self.ranks]
-        return [(found, steps) for found, steps in known if isinstance(found, DoublePrecision)]
-
-    def double_ms(self) -> float:
-        """Time of these kernels."""
-        return self._of_steps((sum(d.class_ns.values()), s) for d, s in self.double_precision)
-
-    def double_sites(self) -> list[Site]:
-        """Where most of these kernels are launched; where copies make numbers so long, first."""
-        names = {name for found, _ in self.double_precision for name in found.kernels}
-        work = self._owners.filter(pl.col("class").is_in(KERNEL_PHASES))
-        chosen = work.filter(pl.col("kernel").is_in(names))
-        copies = find_sites(chosen, _KERNEL.str.contains("copy", literal=True))
-        lines = {site.line for site in copies}
-        return sorted(find_sites(chosen), key=lambda site: site.line not in lines)
-
     def named_ms(self, pattern: str) -> float:
         """Time in kernels of forward and backward pass whose names a regular expression finds."""
-        named = pl.col("class").is_in(KERNEL_PHASES) & _KERNEL.str.contains(pattern)
-        return float(self._owners.filter(named)["ms"].sum())
+        named = pl.col("class").is_in(KERNEL_PHASES) & KERNEL_NAME.str.contains(pattern)
+        return float(self.owners.filter(named)["ms"].sum())
 
     def faster(self, ms: float, margin: float) -> Changes | None:
         """Kernels of forward and backward pass made so much faster that this time goes.
@@ -448,9 +412,9 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         return f"largest on rank {worst.rank}: {percent(share(worst))}"
 
     def _mean(self, ns: Sequence[float]) -> float:
-        return self._of_steps(zip(ns, (r.summary.steps for r in self.ranks), strict=True))
+        return self.of_steps(zip(ns, (r.summary.steps for r in self.ranks), strict=True))
 
-    def _of_steps(self, spent: Iterable[tuple[float, int]]) -> float:
+    def of_steps(self, spent: Iterable[tuple[float, int]]) -> float:
         """Mean of the ranks, ms per step, of ns and the steps of those ranks that have any."""
         return sum(ns / steps for ns, steps in spent) / len(self.ranks) / 1e6
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.attention_unfused import asked_ms
+from traceprobe.findings.attention_unfused import asked_ms, attention_ms, unfused
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.graph_breaks import eager_ms
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
@@ -58,8 +58,8 @@ def unfused_kernels(evidence: Evidence) -> Answer:
 
 def _of_attention(evidence: Evidence) -> float:
     """Time that fused attention does without, where that is asked for."""
-    asks = evidence.attention and evidence.flag(asked_ms(evidence)) == "warn"
-    return evidence.attention_ms("other", "softmax") if asks else 0.0
+    asks = unfused(evidence) and evidence.flag(asked_ms(evidence)) == "warn"
+    return attention_ms(evidence, "other", "softmax") if asks else 0.0
 
 
 def _unknown(evidence: Evidence, ms: float) -> Answer:
