@@ -290,8 +290,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         )
     lines += [
         "",
-        "The interval has 3 % for what the rules leave out. That number was chosen on these runs",
-        "(but not on those with other buckets), so that about nine of ten measurements lie inside.",
+        "The interval had 3 % for what the rules leave out when these were scored, a number chosen "
+        "on these",
+        "runs (but not on those with other buckets); it has 5 % since, by "
+        "[other programs](../slowbench.md).",
         "",
     ]
     for kind, words in kinds:

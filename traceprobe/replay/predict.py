@@ -43,8 +43,8 @@ OWN_PACE = 1.05
 """Times its length without a profiler that a step is at most whose pace somebody else sets: the
 host is slower beside a profiler, and a loader of its own is not. As between two calibrations."""
 RULES_MARGIN = 0.05
-"""Relative error of what the rules leave out. With it about nine of ten measurements of the
-validation (docs/validation/whatif.md) lie inside the interval."""
+"""Relative error of what the rules leave out. How often measured steps lie inside the interval is
+told in docs/slowbench.md and docs/validation/whatif.md."""
 
 
 class Playable(msgspec.Struct, frozen=True):
