@@ -53,7 +53,7 @@ def more_without_profiler(evidence: Evidence, ms: float) -> str:
         ms: what they cost in the capture.
     """
     most = evidence.spared_ms(ms)
-    if most <= ms * _NOTED:
+    if most <= ms * FIXED.more_stalls:
         return ""
     return f"up to {significant(most)} ms without the profiler, which slowed the rest of the host"
 
@@ -78,8 +78,6 @@ def named_lines(evidence: Evidence) -> set[str]:
     return {line for each in found if each is not None for line in each.lines}
 
 
-_NOTED = 1.05
-"""How many times a time another one is that is worth a word."""
 FEWER_LAUNCHES = Changes(speedup={"host": FIXED.fewer_launches}, margin=FIXED.usual_margin)
 """What compiling and CUDA graphs usually make of the host's work; pauses and stalls stay."""
 WITHOUT_STALLS = Changes(removed=frozenset({"stalls"}))

@@ -581,6 +581,12 @@ class Constants(msgspec.Struct, frozen=True):
         "the same where aligned products are another kind of kernel",
         "twice the rate of `mma.sync`: Hopper's `wgmma`, whose operands come by TMA in 16 bytes",
     ] = 1 / 16
+    more_stalls: Annotated[
+        float,
+        "ratio",
+        "stalls without the profiler over those with it, that are worth a word",
+        "chosen: what is measured twice differs by as much",
+    ] = 1.05
     host_kept: Annotated[
         float,
         "ratio",
