@@ -20,16 +20,15 @@ ROUND = ("softmax", "other", "memory")
     "attention-unfused",
     title="Attention is not fused",
     definition="Duration of softmax kernels of forward and backward pass that are not part of a "
-    "loss: attention that is not fused writes its scores to memory for them. With matrix"
-    " products right before and after them, and no `topk` or sort between as where "
-    "tokens are routed to experts, all from product to product is attention's, and the "
-    "saving is what it takes less a quarter of the products of fused attention at the "
-    "same rate: a causal mask hides half of them, and those that move no scores may be "
-    "twice as fast. Where softmax kernels with such products take no more than half of "
-    "the time of all, the others add theirs, 6/5 of it for the matrix products, which "
-    "move the scores six times where softmax moves them five, and up to 19/5 for "
-    "element-wise kernels (scales, masks, dropout and casts of the scores), as far as "
-    "the run has such kernels.",
+    "loss: attention that is not fused writes its scores to memory for them. With matrix products "
+    "right before and after them, and no `topk` or sort between as where tokens are routed to "
+    "experts, all from product to product is attention's, and the saving is what it takes less a "
+    "quarter of the products of fused attention at the same rate: a causal mask hides half of "
+    "them, and those that move no scores may be twice as fast. Where softmax kernels with such "
+    "products take no more than half of the time of all, the others add theirs, 6/5 of it for the "
+    "matrix products, which move the scores six times where softmax moves them five, and up to "
+    "19/5 for element-wise kernels (scales, masks, dropout and casts of the scores), as far as the "
+    "run has such kernels.",
     verify="`kernel_ns.softmax` is 0, and kernels with `flash`, `fmha` or `sdpa` in their names "
     "run.",
     of_gpu=True,

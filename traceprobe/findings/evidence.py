@@ -40,7 +40,9 @@ UNSEEN = frozenset({"idle_data_wait", "h2d"})
 KERNEL_PHASES = tuple(p for p in COMPUTE_PHASES if p not in ("optimizer", "input"))
 """Phases whose kernels `KERNEL_CLASSES` divide."""
 KERNEL_NAME = pl.col("kernel").cast(pl.String)
+"""Of `Evidence.owners`, whose texts are categories: what is searched for words."""
 _UPDATE = r"(^| / )Optimizer\.step#"
+"""Ranges that PyTorch writes around an update, among those around an owner."""
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
 

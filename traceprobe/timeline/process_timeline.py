@@ -123,6 +123,7 @@ def process_timeline(
 
 
 _READS = frozenset({"aten::item", "aten::_local_scalar_dense"})
+"""Operators of a CPU run that read a value; on a GPU the copy tells."""
 
 
 def _of_network(name: str) -> bool:

@@ -49,6 +49,7 @@ OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 """Ranges that PyTorch writes around each update of the parameters."""
 _PASS = r"(?i)(?<![a-z])(forward|fwd)(?![a-z])"
 _LAYER = r"(?i)layer|transformer.?block"
+"""Ranges of a program around a forward pass, and around a layer of it."""
 _DATA_NEXT = r"^enumerate\(Data(Loader|Pipe)\)#.*|^\[pl\].*train_dataloader_next"
 
 
