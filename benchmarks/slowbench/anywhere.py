@@ -26,7 +26,7 @@ ANYWHERE = (
     Way(
         "python-between-launches",
         lines=((BACKWARD, "weighed = sum(i * i for i in range({level}))"),),
-        level=Range(100_000, 320_000),
+        level=Range(200_000, 500_000),
         small_level=Range(100_000, 400_000),
         on_cpu=True,
     ),
@@ -38,7 +38,7 @@ ANYWHERE = (
                 f"[p.grad.mul_(0.5).mul_(2.0) for _ in range({{level}}) for p in {PARAMETERS}]",
             ),
         ),
-        level=Range(3, 8),
+        level=Range(5, 12),
     ),
     Way(
         "gc-pauses",

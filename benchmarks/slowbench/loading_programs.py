@@ -9,7 +9,8 @@ LOADING = (
     Program(
         "photos",
         {
-            "batch": Range(448, 512, 64),
+            "model": "vgg11",
+            "batch": Range(384, 448, 64),
             "size": 192,
             "photos": 512,
             "as_bytes": True,
@@ -21,12 +22,20 @@ LOADING = (
             "decoded": True,
             "compiled": True,
         },
-        {"batch": 8, "size": 48, "photos": 32, "workers": 2, "bf16": False, "compiled": False},
+        {
+            "model": "resnet18",
+            "batch": 8,
+            "size": 48,
+            "photos": 32,
+            "workers": 2,
+            "bf16": False,
+            "compiled": False,
+        },
         ("scores = network(images)", "model(images[: int({share} * len(images))])"),
         (
             Way(
                 "slow-decode",
-                {"decoded": False, "detail": Range(1.1, 1.6)},
+                {"decoded": False, "detail": Range(1.5, 2.0)},
                 small={"detail": 12.0},
                 on_cpu=True,
             ),
@@ -63,8 +72,8 @@ LOADING = (
         {"batch": 2, "size": 32, "width": 4, "workers": 1, "bf16": False, "compiled": False},
         ("scores = network(pictures)", "model(pictures[: int({share} * len(pictures))])"),
         (
-            Way("slow-decode", {"packed": Range(1, 2)}, small={"packed": 14}, on_cpu=True),
-            Way("small-files", {"pieces": Range(60, 120)}, small={"pieces": 200}, on_cpu=True),
+            Way("slow-decode", {"packed": Range(3, 5)}, small={"packed": 14}, on_cpu=True),
+            Way("small-files", {"pieces": Range(150, 300)}, small={"pieces": 200}, on_cpu=True),
             Way("few-workers", {"workers": Range(1, 2)}),
             Way("no-workers", {"workers": 0}, small={"workers": 0}, on_cpu=True),
             option("pageable-copies", pin=False),
@@ -79,7 +88,7 @@ LOADING = (
         {
             "batch": 6,
             "size": 64,
-            "width": Range(48, 64, 16),
+            "width": Range(96, 128, 32),
             "workers": 6,
             "pin": True,
             "dice_each_step": False,
@@ -104,9 +113,11 @@ LOADING = (
         {
             "batch": Range(16384, 20480, 4096),
             "tables": Range(8, 14),
+            "rows": 10_000,
             "count": 2_000_000,
             "tf32": True,
             "width": 256,
+            "top": Range(16384, 20480, 2048),
             "workers": 6,
             "by_batch": True,
             "drawn": True,
@@ -121,6 +132,7 @@ LOADING = (
             "tables": 4,
             "rows": 200,
             "width": 4,
+            "top": 1024,
             "workers": 1,
             "count": 20_000,
             "bf16": False,
@@ -131,7 +143,6 @@ LOADING = (
             "model(dense[: int({share} * len(dense))], sparse[: int({share} * len(dense))])",
         ),
         (
-            Way("few-workers", {"workers": 1}),
             Way("no-workers", {"workers": 0}),
             option("no-autocast", bf16=False),
             option("fp32-matmul", bf16=False, tf32=False),

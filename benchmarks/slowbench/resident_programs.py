@@ -30,7 +30,7 @@ RESIDENT = (
     Program(
         "diffusion",
         {
-            "batch": Range(48, 64, 16),
+            "batch": Range(64, 96, 32),
             "size": 64,
             "width": 96,
             "noise_on_host": False,
@@ -58,10 +58,10 @@ RESIDENT = (
         "neighbours",
         {
             "nodes": 100_000,
-            "features": 256,
-            "batch": Range(24576, 32768, 8192),
+            "features": 512,
+            "batch": Range(12288, 16384, 4096),
             "fanout": 12,
-            "width": 1024,
+            "width": 2048,
             "features_on_gpu": True,
             "resident": True,
             "log_each_step": False,

@@ -57,7 +57,7 @@ TEXT = (
     Program(
         "masked_words",
         {
-            "batch": Range(64, 96, 32),
+            "batch": Range(128, 192, 64),
             "length": 256,
             "width": 768,
             "layers": 2,
@@ -94,7 +94,7 @@ TEXT = (
     Program(
         "cells",
         {
-            "batch": Range(2560, 3072, 512),
+            "batch": Range(4096, 5120, 1024),
             "length": 12,
             "width": 1024,
             "vocabulary": 2048,

@@ -15,6 +15,7 @@ class Options:
     tables: int = 26
     rows: int = 50_000
     width: int = 32
+    top: int = 1024
     workers: int = 0
     by_batch: bool = False
     drawn: bool = False
@@ -79,9 +80,9 @@ class Model(nn.Module):
         self.tables = nn.ModuleList(nn.Embedding(o.rows, o.width) for _ in range(o.tables))
         self.bottom = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, o.width))
         self.top = nn.Sequential(
-            nn.Linear((o.tables + 1) * o.width, 1024),
+            nn.Linear((o.tables + 1) * o.width, o.top),
             nn.ReLU(),
-            nn.Linear(1024, 512),
+            nn.Linear(o.top, 512),
             nn.ReLU(),
             nn.Linear(512, 1),
         )

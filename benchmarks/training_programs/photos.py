@@ -1,4 +1,4 @@
-"""Trains a ResNet-18 on photos that are decoded from JPEG, in bf16."""
+"""Trains a network on photos that are decoded from JPEG, in bf16."""
 
 import io
 import tempfile
@@ -29,6 +29,7 @@ class Options:
     decoded: bool = False
     pieces: int = 0
     huge: int = 0
+    model: str = "resnet18"
     collate_growing: bool = False
     copies_waited_for: bool = False
     bf16: bool = True
@@ -114,7 +115,7 @@ def normalized(images):
 
 def train(o):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = torchvision.models.resnet18().to(device)
+    model = getattr(torchvision.models, o.model)().to(device)
     if o.channels_last:
         model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=o.fused or None)
