@@ -48,6 +48,14 @@ def test_the_terminal_shows_what_single_changes_would_give(cli):
     assert cli.files() == set()
 
 
+def test_two_steps_can_be_played_as_a_report_plays_them(cli):
+    cli("slice", UNET, "--steps", "2:4", "-o", "two.json.gz", "-q").expect(0)
+    done = cli("whatif", "two.json.gz", "--remove", "data-wait", "-o", "-", "-q").expect(0)
+    record = json.loads(done.out)
+    assert record["run"]["steps"] == 2
+    assert record["asked"]["step_ms"] < record["now_ms"]
+
+
 def test_a_saved_record_renders_again(cli):
     cli("whatif", UNET, "--remove", "host", "-o", "w.json", "-o", "w.md", "-q").expect(0)
     cli("render", "w.json", "-o", "again.md", "-o", "again.html", "-q").expect(0)

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from tests import records
 from tests.every_record import make_launches, make_sequence
 from tests.records import MS, STEPS
-from tests.test_findings import find, step
+from tests.test_findings import evidence, find, step
+from traceprobe.findings.small_kernels import small_kernels
 from traceprobe.records.host_stalls import CompiledRegions
 
 
@@ -34,11 +35,15 @@ def test_without_a_queue_nothing_is_said_of_it():
     assert not any("launched ahead" in line for line in find("host-overhead", rank_with()).evidence)
 
 
-def advised(**changes):
-    """The finding about a host that launches 900 times a step, and does so in some way."""
+def launching(**changes):
+    """A rank whose host launches 900 times a step, and does so in some way."""
     rank = rank_with()
     host = replace(rank.summary.host, **changes)
-    return find("host-overhead", replace(rank, summary=replace(rank.summary, host=host)))
+    return replace(rank, summary=replace(rank.summary, host=host))
+
+
+def advised(**changes):
+    return find("host-overhead", launching(**changes))
 
 
 def test_what_a_program_does_already_is_no_advice():
@@ -67,6 +72,16 @@ def test_the_first_series_says_what_fusing_it_saves_at_most_and_where_to_begin()
         "read and write less is not in the trace"
     )
     assert finding.advice.endswith("Begin with what runs in `secret_model.py(57): forward`.")
+
+
+def test_short_kernels_of_cuda_graphs_are_not_to_be_replayed_by_graphs():
+    launched, change = small_kernels.examine(evidence(launching()))
+    assert "CUDA graph" in launched.advice
+    assert change is not None
+    replays = launching(phase_kernels={"forward": 6_000.0})
+    replayed, change = small_kernels.examine(evidence(replays))
+    assert "CUDA graph" not in replayed.advice
+    assert change is None
 
 
 def test_the_bound_of_a_series_is_never_above_the_idle_time_of_its_class():

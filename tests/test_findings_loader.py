@@ -11,6 +11,7 @@ from tests import records
 from tests.builders import kineto
 from tests.cli_runner import LOOP
 from tests.loader_records import make_loader, make_loader_record
+from tests.records import MS, STEPS
 from tests.test_findings import copies, evidence, find
 from tests.test_verdict import step
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
@@ -86,6 +87,30 @@ def test_workers_that_wait_for_the_step_are_not_what_it_waits_for():
     ) in found.evidence
     assert not any("would hide the loader" in said for said in found.evidence)
     assert found.advice.startswith("Make handing batches over cheaper")
+
+
+def test_steps_that_wait_outside_of_the_loader_for_workers_with_time_left_are_handed_batches():
+    outside = records.host(data_wait_inferred_ns=700 * MS * STEPS)
+    rank = records.rank(step(io=800), host=outside)
+    found = find("data-wait", rank, loader=make_loader(**BUSY))
+    assert any("handing them over is" in said for said in found.evidence)
+    assert "data.py" not in str(found.sites)
+
+
+@pytest.mark.parametrize(
+    ("inferred", "batches"),
+    [
+        pytest.param(100, 10.0, id="most waits in the loader's range"),
+        pytest.param(800, 10.0, id="no range is the loader's"),
+        pytest.param(700, 12.0, id="workers have no time left"),
+    ],
+)
+def test_steps_wait_for_workers_that_may_be_late(inferred, batches):
+    waits = records.host(data_wait_inferred_ns=inferred * MS * STEPS)
+    rank = records.rank(step(io=800), host=waits)
+    found = find("data-wait", rank, loader=make_loader(batches_per_step=batches))
+    assert not any("handing" in said for said in found.evidence)
+    assert found.sites[0].line == "data.py(31): decode"
 
 
 def test_a_loader_that_is_faster_than_the_step_is_said_to_be():

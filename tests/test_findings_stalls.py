@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import pytest
 
+import traceprobe
 from tests import records
 from tests.builders import kineto, nsight
 from tests.builders.scenario import Script
 from tests.test_captures import finding, report_of
 from tests.test_findings import evidence
+from traceprobe.anonymise.anonymise_trace import anonymise_trace
+from traceprobe.capture.nsys_tool import embed_sidecars
 from traceprobe.findings.allocator_stalls import allocator_stalls
 from traceprobe.findings.host_stalls import line_sites
 from traceprobe.findings.recompilation import recompilation
@@ -199,6 +202,32 @@ def test_compilation_in_every_step_is_told_and_no_cold_start(tmp_path):
     assert finding(report, "host-overhead").status == "pass"
 
 
+def compiles_where_nothing_of_it_is_recorded(script, at, k):
+    t0, t1 = at + 2 * MS, at + 59 * MS // 10
+    script.range(f"torch.compile compile_id=3/{140 + k}", t0, t0, form="mark")
+    script.range(
+        "torch.compile (dynamo_timed) at data_loading.py(12): forward", t0, t1, form="start"
+    )
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_compilation_under_nsight_is_told_by_the_ranges_of_the_recording(tmp_path, anonymous):
+    scenario = loop(compiles_where_nothing_of_it_is_recorded)
+    path = nsight.write(scenario, tmp_path / "trace.sqlite")
+    public = tmp_path / "public.sqlite"
+    anonymise_trace(path, public)
+    report = traceprobe.analyze(traceprobe.load(public if anonymous else path))
+    found = finding(report, "recompilation")
+    assert found.status == "fail"
+    assert "of the functions by Dynamo's numbers 3 has 147 versions" in found.evidence
+    (site,) = found.sites
+    assert site.line.endswith(".py(12): forward")
+    (rank,) = report.ranks
+    assert rank.summary.partition_ns["forward"]  # nothing else is called so
+    assert not rank.summary.partition_ns["idle_data_wait"]
+    assert finding(report, "cold-start").status == "pass"
+
+
 def test_compilation_in_the_first_steps_is_set_up(tmp_path):
     report = report_of(loop(compiles, (0, 1, 2)), tmp_path)
     assert finding(report, "recompilation").status == "not-applicable"
@@ -282,6 +311,97 @@ def test_what_a_break_leaves_uncompiled_counts_where_most_is_compiled(tmp_path, 
 
     found = finding(report_of(loop(pieces), tmp_path), "graph-breaks")
     assert ("1.00 ms per step in element-wise" in found.evidence[1]) is most
+
+
+FUSED, EAGER = "triton_poi_fused_gelu_0", "at::native::vectorized_elementwise_kernel<4, Mul>"
+NOTED = {"marked": True, "breaks": 2, "lines": ["gpt.py(80): forward"]}
+
+
+def with_notes(notes):
+    """Writes an export of Nsight Systems whose recording noted something of `torch.compile`."""
+
+    def write(scenario, path):
+        nsight.write(scenario, path)
+        embed_sidecars(path, {0: {"compiler": notes}})
+        return path
+
+    return write
+
+
+def kernels_of(*parts):
+    """Steps in which kernels run between 2 and 6 ms: names and how long, ms."""
+
+    def body(script, at, k):
+        t0 = at + 2 * MS
+        for name, ms in parts:
+            kernel(script, t0, t0 + int(ms * MS), name)
+            t0 += int(ms * MS)
+
+    return loop(body)
+
+
+@pytest.mark.parametrize(
+    ("parts", "notes", "status", "fusing"),
+    [
+        (((FUSED, 1), (EAGER, 2.5)), NOTED, "warn", "pass"),
+        (((FUSED, 1), (EAGER, 1.5)), NOTED, "pass", "pass"),
+        (((FUSED, 1), (EAGER, 2.5)), {**NOTED, "breaks": 0, "lines": []}, "pass", "warn"),
+        # Little of the step is compiled.
+        (((FUSED, 0.2), (EAGER, 2.5)), NOTED, "not-applicable", "warn"),
+        (((FUSED, 1), (EAGER, 2.5)), {**NOTED, "breaks": -1}, "not-applicable", "warn"),
+        (((FUSED, 1), (EAGER, 2.5)), None, "not-applicable", "warn"),
+    ],
+)
+def test_breaks_under_nsight_are_those_that_the_recording_noted(
+    tmp_path, parts, notes, status, fusing
+):
+    report = report_of(kernels_of(*parts), tmp_path, with_notes(notes), "sqlite")
+    found, rest = finding(report, "graph-breaks"), finding(report, "unfused-kernels")
+    assert (found.status, rest.status) == (status, fusing)
+    if status != "warn":
+        return
+    assert found.evidence[0].startswith("graphs broke at 2 places since the program began")
+    assert [(site.line, site.part) for site in found.sites] == [("gpt.py(80): forward", 1.0)]
+    assert found.saving_ms_per_step == pytest.approx(2.5)
+    assert not rest.saving_ms_per_step
+    assert "`graph-breaks` counts 2.50 ms of them" in rest.evidence
+
+
+def test_a_trace_that_shows_compiled_functions_has_lines_of_the_recording_where_it_has_none(
+    tmp_path,
+):
+    def unnamed(script, at, k):
+        broken(script, at, k)
+        script.operators[:] = [each for each in script.operators if each.name != LINE]
+
+    header = (("traceprobe", {"compiler": NOTED}),)
+    report = report_of(loop(unnamed), tmp_path, header=header)
+    found = finding(report, "graph-breaks")
+    assert found.evidence[0].startswith("2 calls of compiled functions per step, 1 of them inside")
+    assert [site.line for site in found.sites] == ["gpt.py(80): forward"]
+
+
+def test_an_anonymised_recording_keeps_what_it_noted_but_its_lines(tmp_path):
+    path = with_notes(NOTED)(kernels_of((FUSED, 1), (EAGER, 2.5)), tmp_path / "run.sqlite")
+    target = tmp_path / "public.sqlite"
+    anonymise_trace(path, target)
+    found = finding(traceprobe.analyze(traceprobe.load(target)), "graph-breaks")
+    assert found.status == "warn"
+    assert not found.sites
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_what_compiled_graphs_launch_themselves_is_not_to_be_fused(tmp_path, fused):
+    def launched(script, at, k):
+        kernel(script, at + 2 * MS, at + 3 * MS, FUSED if fused else "ampere_sgemm")
+        kernel(script, at + 3 * MS, at + 55 * MS // 10, EAGER)
+        region(script, at + MS, at + 5 * MS, "0/0")
+        graph(script, at + MS, at + 5 * MS)
+
+    found = finding(report_of(loop(launched), tmp_path), "unfused-kernels")
+    told = "2.50 ms of them are launched by compiled graphs, whose compiler could not fuse them"
+    assert (told in found.evidence) is fused
+    assert found.status == ("pass" if fused else "warn")
 
 
 WRAPPED = ("nn.Module: OptimizedModule_0", "nn.Module: GPT_0"), ("nn.Module: GPT", "nn.Module: GPT")

@@ -364,20 +364,24 @@ def test_a_step_that_goes_on_with_the_end_of_its_loss_has_had_its_batch():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "profiled", "asked"),
+    ("kernel", "profiled", "marked", "asked"),
     [
-        ("triton_poi_fused_mul_0", (), True),
-        ("scale_loss", (), False),
-        ("triton_poi_fused_mul_0", ("operators",), False),
+        ("triton_poi_fused_mul_0", (), None, True),
+        ("scale_loss", (), None, False),
+        ("triton_poi_fused_mul_0", ("operators",), None, False),
+        ("triton_poi_fused_mul_0", (), False, True),
+        ("triton_poi_fused_mul_0", (), True, False),
     ],
 )
-def test_a_pause_of_a_compiled_program_may_be_its_compiler(kernel, profiled, asked):
+def test_a_pause_of_a_compiled_program_may_be_its_compiler(kernel, profiled, marked, asked):
     def body(program):
         program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
         program.sleep(QUIET).kernel(kernel, 4_900)
         program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
 
-    report = traceprobe.analyze(loop(body).trace(profiled=profiled))
+    notes = {"marked": marked, "breaks": 0, "lines": []}
+    recorded = {} if marked is None else {"traceprobe": {"compiler": notes}}
+    report = traceprobe.analyze(loop(body).trace(profiled=profiled, **recorded))
     found = next(f for f in report.findings if f.id == "host-pauses")
     assert found.status == "fail"
     assert ("TORCH_LOGS=recompiles" in found.advice) is asked

@@ -62,9 +62,13 @@ def _event(event: dict[str, Any], first: int) -> dict[str, Any]:
 def public_recording(record: dict[str, Any]) -> dict[str, Any]:
     """What the capture of traceprobe left, as slices have it, with public names.
 
-    The fields of a loader have names of ours; it is nameless but for those of its lines.
+    The fields of a loader and of the compiler have names of ours; a loader is nameless but for
+    those of its lines, and the compiler has none.
     """
-    found = {public_name(k): without_names(v) for k, v in record.items() if k != "loader"}
+    ours = {"loader", "compiler"}
+    found = {public_name(k): without_names(v) for k, v in record.items() if k not in ours}
+    if "compiler" in record:
+        found["compiler"] = record["compiler"]
     if isinstance(loader := record.get("loader"), dict):
         lines = [{**line, "name": None} for line in loader["lines"]]
         found["loader"] = {**loader, "dataset": None, "lines": lines}

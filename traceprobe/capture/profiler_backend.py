@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from traceprobe.capture.compiler_watch import compiler_watch
 from traceprobe.capture.cupti import detach_after_profiles
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
@@ -144,9 +145,11 @@ class NsysBackend:
         import torch
 
         torch.cuda.profiler.start()
+        compiler_watch.mark()
 
     def step(self) -> None:
-        """Nothing: the step ranges mark the steps."""
+        """Nothing but compilations is marked here: the step ranges mark the steps."""
+        compiler_watch.mark()
 
     def abandon(self) -> None:
         """Close the capture range."""
@@ -156,6 +159,7 @@ class NsysBackend:
         """Close the capture range, after which nsys writes its report and the program goes on."""
         import torch
 
+        compiler_watch.end()
         torch.cuda.profiler.stop()
 
     def export(self, metadata: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.block_lengths import BlockLengths
 from traceprobe.capture.calibration_facts import calibration, throughput
+from traceprobe.capture.compiler_watch import compiler_watch
 from traceprobe.capture.device import computes, peak_memory, synchronize, watch_peak_memory
 from traceprobe.capture.device_clock import DeviceClock
 from traceprobe.capture.hardware import collect_environment
@@ -262,6 +263,7 @@ class RecordingSession:
         memory = None if self._memory is None else self._memory.facts
         owners = self._owners
         loader = loaders.facts(self.plan.folder)
+        compiler = compiler_watch.facts()
         measured = calibration(self._blocks, slowed=self._slowed)
         sidecar = {
             **measured,
@@ -273,6 +275,7 @@ class RecordingSession:
             **({} if memory is None else {"memory": memory}),
             **({} if owners is None else {"kernel_owners": owners}),
             **({} if loader is None else {"loader": loader}),
+            **({} if compiler is None else {"compiler": compiler}),
         }
         with other_profilers.ours():
             self._profiler.export(sidecar)

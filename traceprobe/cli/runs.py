@@ -45,7 +45,9 @@ class Source(msgspec.Struct, frozen=True):
         return [self.saved] if self.saved is not None else list(self.traces)
 
 
-def read_all(arguments: Sequence[str], step: str | None, delivery: Delivery) -> list[Observed]:
+def read_all(
+    arguments: Sequence[str], step: str | None, delivery: Delivery, least: int | None = None
+) -> list[Observed]:
     """Several runs, told apart by their labels; equal ones get a number.
 
     What is to be written of them is checked before any is analysed.
@@ -53,16 +55,17 @@ def read_all(arguments: Sequence[str], step: str | None, delivery: Delivery) -> 
     Args:
         arguments: as those of `find`.
         step: pattern of the ranges that are steps, in traces.
+        least: used steps of each; None for what comparing takes.
 
     Raises:
-        UsageError: as `find`; an output could not be written; a run has too few steps to compare.
+        UsageError: as `find`; an output could not be written; a run has too few steps.
     """
     from traceprobe.options import Options
 
     sources = [find(argument, quiet=delivery.quiet) for argument in arguments]
     delivery.check(file for source in sources for file in source.files)
     options = Options(step=step)
-    runs = [_read(source, options) for source in sources]
+    runs = [_read(source, options, least) for source in sources]
     labels = [run.label for run in runs]
     return [
         replace(run, label=f"{run.label} ({labels[: n + 1].count(run.label)})")
@@ -110,10 +113,11 @@ def report_of(source: Source, options: Options) -> Report:
         return analyze_files(exported, options)
 
 
-def _read(source: Source, options: Options) -> Observed:
-    from traceprobe.compare.run import observe
+def _read(source: Source, options: Options, least: int | None) -> Observed:
+    from traceprobe.compare.run import LEAST_STEPS, observe
 
-    return observe(report_of(source, options), source.label or _named(source))
+    report = report_of(source, options)
+    return observe(report, source.label or _named(source), least or LEAST_STEPS)
 
 
 def _split(argument: str) -> tuple[str | None, str]:

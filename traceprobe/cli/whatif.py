@@ -11,6 +11,8 @@ from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact,
 
 MOST_BATCHES = 256
 """Each is played again, launch by launch."""
+LEAST_PLAYED = 2
+"""Used steps: a report with so many holds them as they are played."""
 CHANGES = "What to change"
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ def command(
         quiet=quiet,
         verbose=verbose,
     )
-    (observed,) = read_all([run], step, delivery)
+    (observed,) = read_all([run], step, delivery, LEAST_PLAYED)
     try:
         record = what_if(observed, asked)
     except ImpossibleChange as error:

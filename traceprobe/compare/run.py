@@ -81,22 +81,23 @@ UNITS: Mapping[str, str] = {
 """Measures and their units."""
 
 
-def observe(report: Report, label: str | None = None) -> Observed:
+def observe(report: Report, label: str | None = None, least: int = LEAST_STEPS) -> Observed:
     """Take the used steps out of a report.
 
     Args:
         label: what to call the run; by default after its inputs.
+        least: used steps.
 
     Raises:
-        NothingToCompare: it has fewer than `LEAST_STEPS` used steps.
+        NothingToCompare: it has fewer.
     """
     label = label or default_label(report)
     detailed = [rank for rank in report.ranks if rank.iterations]
     used = [{i.index: i for i in rank.iterations if i.used} for rank in detailed]
     common = sorted(set.intersection(*map(set, used))) if used else []
-    if len(common) < LEAST_STEPS:
+    if len(common) < least:
         raise NothingToCompare(
-            f"{label}: has {len(common)} complete steps, {LEAST_STEPS} are needed; record more "
+            f"{label}: has {len(common)} complete steps, {least} are needed; record more "
             "steps, or name their ranges with --step"
         )
     table = [[steps[index] for index in common] for steps in used]

@@ -84,6 +84,12 @@ def fused_ms(evidence: Evidence) -> float:
     return evidence.of_steps((each.fused_ns, steps) for each, steps in unfused(evidence))
 
 
+def counted_ms(evidence: Evidence, *classes: str) -> float:
+    """Time of some classes of kernels that this finding counts: none unless it asks."""
+    asks = unfused(evidence) and evidence.flag(asked_ms(evidence)) == "warn"
+    return attention_ms(evidence, *classes) if asks else 0.0
+
+
 def asked_ms(evidence: Evidence) -> float:
     """What decides whether to ask for fused attention: what it saves, and softmax by itself."""
     return unfused_ms(evidence) + unknown_ms(evidence)

@@ -8,6 +8,7 @@ from traceprobe.findings import loader_work
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import duration, percent
+from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
 
 
@@ -69,15 +70,21 @@ def data_wait(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         _advice(evidence, slow=slow),
-        loader_work.sites(evidence.loader, ms) or evidence.sites("idle_data_wait"),
+        _sites(evidence, ms),
         Changes(removed=frozenset({"data-wait"})),
     )
+
+
+def _sites(evidence: Evidence, ms: float) -> list[Site]:
+    """Where batches are made that are late, or where the step thread takes those that are ready."""
+    made = [] if loader_work.keeps_up(evidence) else loader_work.sites(evidence.loader, ms)
+    return made or evidence.sites("idle_data_wait")
 
 
 def _advice(evidence: Evidence, *, slow: bool) -> str:
     """What to do, with what the recording knows of the loader first."""
     loader = evidence.loader
-    if slow and loader_work.mostly_idle(evidence):
+    if slow and loader_work.keeps_up(evidence):
         return (
             "Make handing batches over cheaper, for more workers do not help: fewer and larger "
             "tensors in a batch, pinned memory (`pin_memory=True`) where it is off, and a deeper "
@@ -166,7 +173,7 @@ def _enough_workers(evidence: Evidence) -> str:
     """How many workers hide the loader, where it is known how many there are."""
     workers = _workers(evidence)
     count = None if workers is None else _needed(evidence, workers)
-    if loader_work.mostly_idle(evidence) or (workers and count and count <= workers):
+    if loader_work.keeps_up(evidence) or (workers and count and count <= workers):
         return ""
     if count is None:
         return ""

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from traceprobe.formatting import frame_place, is_function, percent, significant
 from traceprobe.model.kernel_classes import kernel_class
-from traceprobe.model.sidecar import Block
+from traceprobe.model.sidecar import Block, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, TRANSFERS
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
@@ -43,6 +43,8 @@ KERNEL_NAME = pl.col("kernel").cast(pl.String)
 """Of `Evidence.owners`, whose texts are categories: what is searched for words."""
 _UPDATE = r"(^| / )Optimizer\.step#"
 """Ranges that PyTorch writes around an update, among those around an owner."""
+_INDUCTOR = r"^triton_(poi|red|per|tem|for)_"
+"""How kernels are called that `torch.compile` writes."""
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
 
@@ -65,6 +67,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         long: the iterations of each rank that do more than the regular ones, where there are any.
         whole: the ranks with these; as `ranks` where there are none.
         loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
+        compiler: what it recorded of torch.compile, if anything was compiled.
         blocks: what it recorded of its blocks of steps, by rank.
         timed_wait_ms: waiting for the loader in a step without a profiler, where that was timed.
         replays: iterations to be played, of each of `ranks` that has any: one after the other,
@@ -83,6 +86,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     long: Sequence[LongIterations] = ()
     whole: Sequence[Rank] = ()
     loader: Loader | None = None
+    compiler: CompilerNotes | None = None
     blocks: Mapping[int, Sequence[Block]] = msgspec.field(default_factory=dict)
     timed_wait_ms: float | None = None
     replays: Callable[[], Iterable[Replay]] = tuple
@@ -276,6 +280,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """Time in kernels of forward and backward pass whose names a regular expression finds."""
         named = pl.col("class").is_in(KERNEL_PHASES) & KERNEL_NAME.str.contains(pattern)
         return float(self.owners.filter(named)["ms"].sum())
+
+    def inductor_ms(self) -> float:
+        """Time in kernels of forward and backward pass that `torch.compile` wrote."""
+        return self.named_ms(_INDUCTOR)
 
     def faster(self, ms: float, margin: float) -> Changes | None:
         """Kernels of forward and backward pass made so much faster that this time goes.

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import fmean
 
 from msgspec import UNSET
 
+from traceprobe.findings.attention_unfused import counted_ms
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.host_stalls import cost_ms, line_sites
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted, plain, significant
+from traceprobe.model.sidecar import CompilerNotes
 from traceprobe.records.host_stalls import CompiledRegions
 from traceprobe.records.rank import Rank
+from traceprobe.records.site import Site
+from traceprobe.records.sites import MOST
 from traceprobe.replay.scenario import Changes, together
 from traceprobe.verdict.thresholds import FIXED
+
+_ADVICE = (
+    "`TORCH_LOGS=graph_breaks` names lines and reasons: take `print`, `.item()` and `if` on "
+    "values of tensors out of what is compiled; for a region that may break, compile its "
+    "blocks one by one. A break inside a loop leaves all of its function uncompiled."
+)
 
 
 @rule(
@@ -24,8 +35,11 @@ from traceprobe.verdict.thresholds import FIXED
     "compiled whole. The saving is the time of element-wise kernels, reductions and copies of "
     "forward and backward pass that no compiled graph launches, where graphs launch most of the "
     "kernels, else such a part of it as calls of `OptimizedModule` launch of what no graph does of "
-    "the forward pass, and the idle time in broken functions between their graphs. "
-    "`unfused-kernels` does not count it again.",
+    "the forward pass, and the idle time in broken functions between their graphs. Where the "
+    "trace shows no operators and a notable part of the step is in kernels that `torch.compile` "
+    "wrote, the breaks are those that the recording noted since the program began, and the saving "
+    "is the time of all such kernels that are not fused. `unfused-kernels` does not count it "
+    "again.",
     verify="`torch._dynamo.explain(model)(*inputs)` counts no breaks, or "
     "`torch.compile(…, fullgraph=True)` does not raise; "
     "`host.compiled_regions.breaks_per_step` is 0.",
@@ -35,7 +49,7 @@ def graph_breaks(evidence: Evidence) -> Answer:
     """Compiled functions called from within another, and what is left uncompiled."""
     found = compiled_regions(evidence)
     if not found:
-        return not_applicable("the trace shows no calls of compiled functions")
+        return _noted(evidence)
     calls = fmean(each.regions_per_step for each in found)
     breaks = fmean(each.breaks_per_step for each in found)
     made = f"{counted(calls, 'call')} of compiled functions {evidence.per}"
@@ -51,10 +65,8 @@ def graph_breaks(evidence: Evidence) -> Answer:
             f"copies that no graph launches, {significant(late)} ms of idle GPU between graphs",
         ],
         evidence.saving(eager + late, "other", "softmax", *HOST_IDLE),
-        "`TORCH_LOGS=graph_breaks` names lines and reasons: take `print`, `.item()` and `if` on "
-        "values of tensors out of what is compiled; for a region that may break, compile its "
-        "blocks one by one. A break inside a loop leaves all of its function uncompiled.",
-        line_sites([each.lines for each in found], 0.0),
+        _ADVICE,
+        line_sites([each.lines for each in found], 0.0) or _noted_sites(evidence.compiler),
         _unbroken(evidence, eager, late),
     )
 
@@ -67,12 +79,72 @@ def compiled_regions(evidence: Evidence) -> list[CompiledRegions]:
 
 def eager_ms(evidence: Evidence) -> float:
     """Time per step in kernels that a compiler would fuse, and that a graph break leaves alone."""
+    notes = _notes(evidence)
+    if notes is not None:
+        return _unfused_ms(evidence) if notes.breaks else 0.0
+    return _of_regions(
+        evidence, lambda each: each.eager_ns if each.breaks_per_step >= FIXED.breaks else 0
+    )
+
+
+def launched_ms(evidence: Evidence) -> float:
+    """Time per step in such kernels that compiled graphs launch."""
+    return _of_regions(evidence, lambda each: each.launched_ns)
+
+
+def _of_regions(evidence: Evidence, ns: Callable[[CompiledRegions], int]) -> float:
+    """A time of compiled functions per step, mean of the ranks that call some, ms."""
     found = [
-        (regions.eager_ns if regions.breaks_per_step >= FIXED.breaks else 0) / rank.summary.steps
+        ns(regions) / rank.summary.steps
         for rank in evidence.ranks
         if (regions := _regions(rank)) is not None
     ]
     return fmean(found) / 1e6 if found else 0.0
+
+
+def _notes(evidence: Evidence) -> CompilerNotes | None:
+    """What the recording noted, where the trace cannot show it and much of the step is compiled."""
+    if "operators" in evidence.profiled or compiled_regions(evidence):
+        return None
+    return None if evidence.flag(evidence.inductor_ms()) == "pass" else evidence.compiler
+
+
+def _noted(evidence: Evidence) -> Answer:
+    """The answer by what the recording noted.
+
+    Kernels that no break leaves alone may be among those that are not fused, so they are to be as
+    much as `unfused-kernels` asks for.
+    """
+    notes = _notes(evidence)
+    if notes is None:
+        return not_applicable("the trace shows no calls of compiled functions")
+    if not notes.breaks:
+        return Answer("pass", ["the recording noted no graph break"])
+    ms, fused = _unfused_ms(evidence), evidence.kernel_ms("fused")
+    return Answer(
+        "warn" if evidence.share(ms) >= evidence.thresholds.bound else "pass",
+        [
+            f"graphs broke at {counted(notes.breaks, 'place')} since the program began, as the "
+            "recording noted; how often a step runs them is not in this trace",
+            f"{evidence.amount(ms)} in element-wise kernels, reductions and copies, "
+            f"{significant(fused)} ms in fused kernels",
+        ],
+        evidence.saving(ms, "other", "softmax"),
+        _ADVICE,
+        _noted_sites(notes),
+        evidence.faster(FIXED.fusion_usual * ms, FIXED.fusion_margin),
+    )
+
+
+def _unfused_ms(evidence: Evidence) -> float:
+    """Time per step in kernels that are not fused, but for what is asked for of attention."""
+    classes = ("other", "softmax")
+    return evidence.kernel_ms(*classes) - counted_ms(evidence, *classes)
+
+
+def _noted_sites(notes: CompilerNotes | None) -> list[Site]:
+    """The first places that the recording noted, of which none is known to cost more."""
+    return [] if notes is None else line_sites([dict.fromkeys(notes.lines[:MOST], 1)], 0.0)
 
 
 def _regions(rank: Rank) -> CompiledRegions | None:

@@ -16,8 +16,8 @@ from traceprobe.verdict.thresholds import FIXED
     definition="Bytes per step copied to the GPU from host memory that is not pinned. Such copies "
     "go through a staging buffer, block the host and cannot overlap. The saving is that of "
     "`h2d-exposed`, by their part of the bytes; and the waiting for data, where most bytes are "
-    "not pinned and the loader's workers wait for the step for most of the time: with "
-    "`pin_memory=True` a thread takes batches over beside it.",
+    "not pinned and the loader's workers keep up with the step: with `pin_memory=True` a thread "
+    "takes batches over beside it.",
     verify="After the change the report says 0 MB pageable, and `h2d.gbps` rises.",
     of_gpu=True,
 )

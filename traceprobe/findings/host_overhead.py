@@ -9,7 +9,8 @@ from msgspec import UNSET
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.graph_breaks import compiled_regions
-from traceprobe.findings.host_stalls import FEWER_LAUNCHES, named_lines, unnamed_ms
+from traceprobe.findings.host_stalls import named_lines, unnamed_ms
+from traceprobe.findings.launching import fewer_launches, replays_graphs
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.site import Site
@@ -87,18 +88,8 @@ def host_overhead(evidence: Evidence) -> Answer:
         evidence.saving(left, *HOST_IDLE),
         _OFFLOADED if moved else _advice(evidence),
         _without(sites, told, left) if named else sites,
-        None if moved or replays_graphs(evidence) else FEWER_LAUNCHES,
+        None if moved else fewer_launches(evidence),
     )
-
-
-def replays_graphs(evidence: Evidence) -> bool:
-    """Whether most kernels of a step are launched by CUDA graphs: many more than are launched."""
-    each = [
-        (sum(host.phase_kernels.values()), host.launches_per_step)
-        for host in (rank.summary.host for rank in evidence.ranks)
-        if host.phase_kernels is not UNSET
-    ]
-    return bool(each) and all(kernels > 2 * launches > 0 for kernels, launches in each)
 
 
 def _advice(evidence: Evidence) -> str:

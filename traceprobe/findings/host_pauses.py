@@ -12,9 +12,6 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
 
-_INDUCTOR = r"^triton_(poi|red|per|tem|for)_"
-"""How kernels are called that `torch.compile` writes."""
-
 
 @rule(
     "host-pauses",
@@ -50,7 +47,8 @@ def host_pauses(evidence: Evidence) -> Answer:
 
 def _compiles(evidence: Evidence) -> str:
     """That it may be the compiler, where the program uses it and the trace has no rows of it."""
-    if "operators" in evidence.profiled or not evidence.named_ms(_INDUCTOR):
+    shown = evidence.compiler is not None and evidence.compiler.marked
+    if shown or "operators" in evidence.profiled or not evidence.inductor_ms():
         return ""
     return (
         " The program is compiled, and this trace does not record the compiler: "

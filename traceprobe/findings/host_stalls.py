@@ -78,8 +78,6 @@ def named_lines(evidence: Evidence) -> set[str]:
     return {line for each in found if each is not None for line in each.lines}
 
 
-FEWER_LAUNCHES = Changes(speedup={"host": FIXED.fewer_launches}, margin=FIXED.usual_margin)
-"""What compiling and CUDA graphs usually make of the host's work; pauses and stalls stay."""
 WITHOUT_STALLS = Changes(removed=frozenset({"stalls"}))
 
 

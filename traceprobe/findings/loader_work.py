@@ -116,7 +116,7 @@ def idle_workers(evidence: Evidence, *, slow: bool) -> str:
         slow: whether the steps wait for batches all the same.
     """
     busy = busy_share(evidence)
-    if busy is None or evidence.loader is None or not mostly_idle(evidence):
+    if busy is None or evidence.loader is None or not keeps_up(evidence):
         return ""
     workers = counted(evidence.loader.workers, "worker")
     said = f"the {workers} wait {percent(1 - busy, 0)} of the time for the step to take batches"
@@ -125,7 +125,22 @@ def idle_workers(evidence: Evidence, *, slow: bool) -> str:
     return f"{said}: the loader is faster than the step"
 
 
-def mostly_idle(evidence: Evidence) -> bool:
-    """Whether workers do nothing for most of the time."""
+def keeps_up(evidence: Evidence) -> bool:
+    """Whether workers make batches faster than the steps take them.
+
+    They do where they are idle for most of the time. Batches that take unequally long may be late
+    though workers have some time left; they are not where the trace has ranges of the loader, and
+    the steps wait outside of these: for batches to be unpacked, moved or given back.
+    """
     busy = busy_share(evidence)
-    return busy is not None and busy < FIXED.loader_idle
+    if busy is None:
+        return False
+    return busy < (FIXED.loader_idle if _waits_in_loader(evidence) else FIXED.loader_full)
+
+
+def _waits_in_loader(evidence: Evidence) -> bool:
+    """Whether most of the waiting for data may be inside of the loader: no range says otherwise."""
+    waits = sum(rank.summary.partition_ns["idle_data_wait"] or 0 for rank in evidence.ranks)
+    outside = sum(rank.summary.host.data_wait_inferred_ns for rank in evidence.ranks)
+    # All of it is outside of ranges where there are none.
+    return outside == waits or outside < FIXED.mostly_inferred * waits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.loader_work import mostly_idle
+from traceprobe.findings.loader_work import keeps_up
 from traceprobe.records.summary import HostToDevice
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.thresholds import FIXED
@@ -36,13 +36,13 @@ def pinned(evidence: Evidence) -> dict[str, float]:
 def handing_over_ms(evidence: Evidence) -> float:
     """Waiting for data that goes with `pin_memory=True`; 0 where it is not of that kind.
 
-    Steps that wait although the loader's workers wait for them are handed batches over. With pinned
+    Steps that wait although the loader's workers keep up are handed batches over. With pinned
     memory a thread does that beside the step.
     """
     loader = evidence.loader
     if loader is None or loader.pin_memory or not loader.workers:
         return 0.0
-    handed = mostly_pageable(evidence) and mostly_idle(evidence)
+    handed = mostly_pageable(evidence) and keeps_up(evidence)
     return evidence.exclusive_ms("idle_data_wait") if handed else 0.0
 
 

@@ -28,11 +28,12 @@ _ADVICE = (
 @rule(
     "recompilation",
     title="`torch.compile` compiles again and again",
-    definition="Time in stages of compilation, by the ranges that PyTorch writes around them, in "
-    "at least three used iterations, one of them in the second half: before, a program may get "
-    "warm. The saving is the idle time in them and after them until the host is ahead again, no "
-    "more than they last, or more without a profiler, as of `allocator-stalls`. Where only long "
-    "iterations compile, `long-iterations` counts it.",
+    definition="Time in stages of compilation, by the ranges that PyTorch writes around them, or "
+    "traceprobe where it records with Nsight Systems, in at least three used iterations, one of "
+    "them in the second half: before, a program may get warm. The saving is the idle time in them "
+    "and after them until the host is ahead again, no more than they last, or more without a "
+    "profiler, as of `allocator-stalls`. Where only long iterations compile, `long-iterations` "
+    "counts it.",
     verify="`TORCH_LOGS=recompiles` prints nothing after the first steps.",
     of_gpu=True,
 )

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.host_stalls import FEWER_LAUNCHES, unnamed_ms
+from traceprobe.findings.host_stalls import unnamed_ms
+from traceprobe.findings.launching import fewer_launches, replays_graphs
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import plain, shorten, significant
 from traceprobe.records.launches import KernelSequence
@@ -47,9 +48,17 @@ def small_kernels(evidence: Evidence) -> Answer:
             _told(evidence, sequences[0], steps) if sequences and warned else "",
         ],
         evidence.saving(unnamed_ms(evidence), *HOST_IDLE) if warned else None,
-        "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA graph, or "
-        "raise the batch size so that each does more." + (_where(sequences) if warned else ""),
-        changes=FEWER_LAUNCHES,
+        _advice(evidence) + (_where(sequences) if warned else ""),
+        changes=fewer_launches(evidence),
+    )
+
+
+def _advice(evidence: Evidence) -> str:
+    """How to have fewer and longer kernels: graphs help where they do not launch them already."""
+    graphs = "" if replays_graphs(evidence) else ", replay them as a CUDA graph"
+    return (
+        f"Fuse them (`torch.compile`, fused optimizers and losses){graphs}, or raise the batch "
+        "size so that each does more."
     )
 
 

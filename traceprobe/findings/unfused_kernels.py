@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.attention_unfused import asked_ms, attention_ms, unfused
+from traceprobe.findings.attention_unfused import counted_ms
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.graph_breaks import eager_ms
+from traceprobe.findings.graph_breaks import eager_ms, launched_ms
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import significant
 from traceprobe.verdict.thresholds import FIXED
@@ -14,10 +14,11 @@ from traceprobe.verdict.thresholds import FIXED
     "unfused-kernels",
     title="Element-wise operations are not fused",
     definition="Time of the kernels of forward and backward pass that are element-wise, reductions "
-    "or copies by their names, and not fused. The saving is all of it. What belongs to attention, "
-    "where `attention-unfused` asks for that, is counted there, and what graph breaks leave "
-    "uncompiled at `graph-breaks`; so is all of it by `memory-format`, where that asks for another "
-    "layout, which replaces the same kernels.",
+    "or copies by their names, not fused, and not launched by a compiled graph, whose compiler "
+    "could not fuse them. The saving is all of it. What belongs to attention, where "
+    "`attention-unfused` asks for that, is counted there, and what graph breaks leave uncompiled "
+    "at `graph-breaks`; so is all of it by `memory-format`, where that asks for another layout, "
+    "which replaces the same kernels.",
     verify="`kernel_ns.other` falls by more than `kernel_ns.fused` rises.",
     of_gpu=True,
 )
@@ -26,13 +27,14 @@ def unfused_kernels(evidence: Evidence) -> Answer:
     if not evidence.has_kernels:
         return not_applicable("the run has no GPU kernels")
     ms, fused = evidence.kernel_ms("other", "softmax"), evidence.kernel_ms("fused")
-    attention = _of_attention(evidence)
+    attention = counted_ms(evidence, "other", "softmax")
     ms -= attention
     broken = min(eager_ms(evidence), ms)
     unknown = evidence.kernel_ms("unknown")
     if unknown > ms:
         return _unknown(evidence, unknown)
-    left = ms - broken
+    launched = min(launched_ms(evidence), ms - broken) if fused else 0.0
+    left = ms - broken - launched
     converted = evidence.flag(evidence.kernel_ms("layout")) == "warn"
     return Answer(
         "warn" if evidence.share(left) >= evidence.thresholds.bound else "pass",
@@ -44,6 +46,10 @@ def unfused_kernels(evidence: Evidence) -> Answer:
             if attention
             else "",
             f"`graph-breaks` counts {significant(broken)} ms of them" if broken else "",
+            f"{significant(launched)} ms of them are launched by compiled graphs, whose compiler "
+            "could not fuse them"
+            if launched
+            else "",
             "`memory-format` counts what they cost: another layout replaces them"
             if converted
             else "",
@@ -54,12 +60,6 @@ def unfused_kernels(evidence: Evidence) -> Answer:
         evidence.kernel_sites("other", "softmax"),
         evidence.faster(FIXED.fusion_usual * left, FIXED.fusion_margin),
     )
-
-
-def _of_attention(evidence: Evidence) -> float:
-    """Time that fused attention does without, where that is asked for."""
-    asks = unfused(evidence) and evidence.flag(asked_ms(evidence)) == "warn"
-    return attention_ms(evidence, "other", "softmax") if asks else 0.0
 
 
 def _unknown(evidence: Evidence, ms: float) -> Answer:

@@ -13,5 +13,7 @@ MOST_CALLS = 12_000
 """Calls of kernels and operators in all compiled code."""
 MOST_REPLAYS = 4_000
 """Replays of graphs of which the order is known, the last ones."""
+MOST_BREAKS = 100
+"""Places where graphs break."""
 MOST_GRAPHS = 1_000
 """Graphs, and pieces of compiled code."""

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from traceprobe.model.owner_limits import (
     LONGEST_OWNER,
+    MOST_BREAKS,
     MOST_CALLS,
     MOST_GRAPHS,
     MOST_NODES,
@@ -81,6 +82,20 @@ class KernelOwners(msgspec.Struct, frozen=True, kw_only=True):
     compiled: Annotated[list[CompiledCalls], Meta(max_length=MOST_GRAPHS)]
     replays: Annotated[list[Index], Meta(max_length=MOST_REPLAYS)]
     reasons: Annotated[list[OwnerText], Meta(max_length=10)]
+
+
+class CompilerNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """What torch.compile did in the program, as far as profilers do not tell.
+
+    Args:
+        marked: whether compilations in the recorded steps have ranges of ours.
+        breaks: places where graphs broke, since the program began.
+        lines: those of them that are the program's own.
+    """
+
+    marked: bool
+    breaks: Count
+    lines: Annotated[list[OwnerText], Meta(max_length=MOST_BREAKS)]
 
 
 class BlockClock(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +181,8 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     memory: Facts | UnsetType = UNSET
     """As `traceprobe.records.memory.Memory`."""
     kernel_owners: KernelOwners | UnsetType = UNSET
+    compiler: CompilerNotes | UnsetType = UNSET
+    """Not recorded where nothing was compiled."""
     blame: Facts | UnsetType = UNSET
     """How names came into the trace from a second capture: `steps` of that, `named_steps` of this,
     the mean share of their events that was `matched`, numbers of `lines`, `modules` and `shapes`;

@@ -79,6 +79,7 @@ def _allocations(
         return None
     steps = max(int(account.used.sum()), 1)
     back = mine.filter("gives")
+    given, process = back if len(back) else mine, account.process
     return DeviceAllocations(
         allocations_per_step=round((len(mine) - len(back)) / steps, 3),
         frees_per_step=round(len(back) / steps, 3),
@@ -87,7 +88,7 @@ def _allocations(
         host_ns=int((mine["t1"] - mine["t0"]).sum()),
         cost_ns=_cost(account, chosen, _stretches(found)),
         for_room=round(int(back["for_room"].sum()) / len(back), 3) if len(back) else None,
-        lines=_lines(back if len(back) else mine, account, names),
+        lines=_lines(given, compiled_code.program_lines(given, process, names)),
     )
 
 
@@ -106,12 +107,13 @@ def _compilations(
         .sort("versions", "frame", descending=[True, False])
         .head(MAX_FRAMES)
     )
+    outermost = _outermost(_in_windows(stages, account, chosen))
     return Compilations(
         iterations=int((spent > 0).sum()),
         host_ns=int(spent.sum()),
         cost_ns=_cost(account, chosen, compiling),
         frames=[CompiledFrame(**row) for row in frames.iter_rows(named=True)],
-        lines=_lines(_outermost(_in_windows(stages, account, chosen)), account, names),
+        lines=_lines(outermost, compiled_code.compiled_lines(outermost, process, names)),
     )
 
 
@@ -126,29 +128,48 @@ def _regions(
     steps = max(int(account.used.sum()), 1)
     breaks = mine.filter("inner")
     broken = len(breaks) > 0
+    kernels = _of_passes(account, inside, names)
     return CompiledRegions(
         regions_per_step=round(len(mine) / steps, 3),
         breaks_per_step=round(len(breaks) / steps, 3),
         cost_ns=_cost(account, chosen, between) if broken else 0,
-        eager_ns=_eager(account, inside, names) if broken else 0,
-        lines=_lines(breaks.with_columns(t1=pl.col("t0") + 1), account, names),
+        eager_ns=_eager(account, kernels, names) if broken else 0,
+        launched_ns=int(kernels.filter("unfused", "compiled")["ns"].sum()),
+        lines=_lines(
+            breaks.with_columns(t1=pl.col("t0") + 1),
+            compiled_code.program_lines(breaks, process, names),
+        ),
     )
 
 
-def _eager(account: DeviceTimeline, inside: pl.DataFrame, names: Sequence[str]) -> int:
+def _of_passes(account: DeviceTimeline, inside: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Kernels of forward and backward pass among some ops, with more columns.
+
+    `ns`, `unfused`: its name is that of an element-wise kernel, a reduction or a copy, and
+    `compiled`: a compiled graph launches it.
+    """
+    kernels = inside.filter(
+        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PASSES)
+    ).with_columns(ns=pl.col("t1") - pl.col("t0"))
+    unfused = [i for i in kernels["name"].unique() if kernel_class(names[i]) in _UNFUSED]
+    return kernels.with_columns(
+        unfused=pl.col("name").is_in(unfused),
+        compiled=pl.Series(compiled_code.launched_by_graphs(kernels, account.process, names)),
+    )
+
+
+def _eager(account: DeviceTimeline, kernels: pl.DataFrame, names: Sequence[str]) -> int:
     """Time of the kernels that a compiler would have fused and that no graph launches.
 
     Where graphs launch less than half of the time of the kernels, what is not compiled may be no
     matter of the breaks. Of it counts as large a part as modules that are to be compiled launch of
     what is not compiled of the forward pass.
+
+    Args:
+        kernels: as of `_of_passes`.
     """
-    kernels = inside.filter(
-        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PASSES)
-    ).with_columns(ns=pl.col("t1") - pl.col("t0"))
-    compiled = pl.Series(compiled_code.launched_by_graphs(kernels, account.process, names))
-    eager = kernels.filter(~compiled)
-    unfused = [i for i in eager["name"].unique() if kernel_class(names[i]) in _UNFUSED]
-    spent = int(eager.filter(pl.col("name").is_in(unfused))["ns"].sum())
+    eager = kernels.filter(~pl.col("compiled"))
+    spent = int(eager.filter("unfused")["ns"].sum())
     if 2 * int(eager["ns"].sum()) <= int(kernels["ns"].sum()):
         return spent
     forward = eager.filter(pl.col("phase") == int(Phase.FORWARD))
@@ -186,10 +207,13 @@ def _cost(account: DeviceTimeline, chosen: Int64s, delays: Intervals) -> int:
     return int(account.cost_of(delays)[chosen].sum())
 
 
-def _lines(calls: pl.DataFrame, account: DeviceTimeline, names: Sequence[str]) -> dict[str, int]:
-    """Lines of the program that make some calls, and how long those last, the longest first."""
+def _lines(calls: pl.DataFrame, lines: Sequence[str | None]) -> dict[str, int]:
+    """Lines of the program that make some calls, and how long those last, the longest first.
+
+    Args:
+        lines: of each call.
+    """
     spent: Counter[str] = Counter()
-    lines = compiled_code.program_lines(calls, account.process, names)
     for line, ns in zip(lines, (calls["t1"] - calls["t0"]).to_list(), strict=True):
         if line is not None:
             spent[line] += ns

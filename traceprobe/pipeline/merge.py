@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, examine
 from traceprobe.model.events import Trace
-from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
+from traceprobe.model.sidecar import MOST_FLOPS, CompilerNotes, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline import calibration
 from traceprobe.pipeline.build_floors import floors
@@ -109,6 +109,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         long=found.long,
         whole=ranks.every,
         loader=timed.loader,
+        compiler=_compiler(kept),
         blocks=calibration.blocks(kept, ranks.regular),
         timed_wait_ms=None if timed.wait_ns is None else timed.wait_ns / 1e6,
         replays=ranks.regular_replays,
@@ -239,6 +240,12 @@ def _capture(parts: Sequence[TracePart]) -> dict[str, object]:
     )
     facts = {"hardware": first.hardware, "flags": first.flags}
     return {name: fact for name, fact in facts.items() if fact is not UNSET}
+
+
+def _compiler(parts: Sequence[TracePart]) -> CompilerNotes | None:
+    """What the capture said of torch.compile, from the input with most breaks of graphs."""
+    told = [s.compiler for s in calibration.sidecars(parts) if s.compiler is not UNSET]
+    return max(told, key=lambda notes: notes.breaks, default=None)
 
 
 def _memory(parts: Sequence[TracePart]) -> Memory | None:

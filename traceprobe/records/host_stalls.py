@@ -64,5 +64,7 @@ class CompiledRegions(msgspec.Struct, frozen=True, kw_only=True):
     """Element-wise kernels, reductions and copies of forward and backward pass that no compiled
     graph launches; 0 where no graph is broken. Where graphs launch less than half of the time of
     these passes' kernels, only what compiled modules launch of it."""
+    launched_ns: int = 0
+    """Such kernels that compiled graphs launch; 0 in reports of older versions."""
     lines: dict[Name, int]
     """Where the inner ones are called, and how often, most first."""

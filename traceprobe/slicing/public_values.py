@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from traceprobe.model.sidecar import Sidecar
+from traceprobe.model.sidecar import CompilerNotes, Sidecar
 from traceprobe.records import loader as loaders
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory, read
@@ -31,7 +32,7 @@ def public_record(record: Any) -> dict[str, Any]:
     """The known facts that the capture of traceprobe recorded; nothing of what is no record."""
     if not isinstance(record, dict):
         return {}
-    read_apart = ("memory", "loader")
+    read_apart = ("memory", "loader", "compiler")
     kept: dict[str, Any] = facts(
         {k: v for k, v in record.items() if k in RECORDED and k not in read_apart}
     )
@@ -39,7 +40,17 @@ def public_record(record: Any) -> dict[str, Any]:
         kept["memory"] = _public_memory(memory)
     if (loader := loaders.read(record.get("loader"))) is not None:
         kept["loader"] = _public_loader(loader)
+    if (notes := _compiler_notes(record.get("compiler"))) is not None:
+        kept["compiler"] = msgspec.to_builtins(replace(notes, lines=[]))
     return kept
+
+
+def _compiler_notes(recorded: object) -> CompilerNotes | None:
+    """What was noted of torch.compile; None of what no capture writes."""
+    try:
+        return msgspec.convert(recorded, CompilerNotes)
+    except msgspec.ValidationError:
+        return None
 
 
 def _public_loader(loader: Loader) -> dict[str, Any]:

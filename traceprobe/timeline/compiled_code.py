@@ -4,7 +4,9 @@ PyTorch writes a range around each stage of a compilation, `… (dynamo_timed)`,
 names what is compiled, `…: compile_id=FRAME/VERSION`: Dynamo numbers the functions that it compiles
 and, from 0, the versions that it has of each. Whenever it runs one of them, the range is
 `Torch-Compiled Region: FRAME/VERSION`, and inside of that `CompiledFunction` or
-`## Call CompiledFxGraph …` the graph itself.
+`## Call CompiledFxGraph …` the graph itself. Nsight Systems records none of these. In our own
+recordings by it a range is around each compilation, `torch.compile (dynamo_timed) at LINE`, with
+the line of the program where that is known, and a mark before it that names what is compiled.
 
 A region inside another is a graph break: where Dynamo cannot go on, the code that it has made so
 far calls the rest of the function, which it compiles as a function of its own (`torch_dynamo_resume
@@ -33,6 +35,7 @@ from traceprobe.timeline.operators import launching_rows, parents
 from traceprobe.timeline.process_timeline import COMPILES, ProcessTimeline
 
 _VERSION = re.compile(r"compile_id=(?:!\d+/)?(\d{1,9})/(\d{1,9})", re.ASCII)
+_LINE = re.compile(r"\(dynamo_timed\) at (.+\(\d+\): .+)")
 _REGION = "Torch-Compiled Region"
 _MODULE = "OptimizedModule"
 _GRAPH = re.compile(r"CompiledFunction(?:Backward)?$|## Call CompiledFxGraph ")
@@ -51,8 +54,21 @@ class Regions(NamedTuple):
 
 
 def compilations(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
-    """Stages of compilations that a process says it is in: `thread`, `t0`, `t1`, no order."""
-    return _named(process, names, lambda name: COMPILES in name).drop("name")
+    """Stages of compilations that a process is in: `thread`, `t0`, `t1`, `name`; no order."""
+    return _named(process, names, lambda name: COMPILES in name)
+
+
+def compiled_lines(
+    stages: pl.DataFrame, process: ProcessTimeline, names: Sequence[str]
+) -> list[str | None]:
+    """The line of the program in which each stage begins: that of its name, else `program_lines`.
+
+    Args:
+        stages: as of `compilations`.
+    """
+    noted = (_LINE.search(names[name]) for name in stages["name"].to_list())
+    recorded = program_lines(stages, process, names)
+    return [line if own is None else own[1] for own, line in zip(noted, recorded, strict=True)]
 
 
 def compiled_versions(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:

@@ -46,7 +46,7 @@ _LOADER_RANGE = re.compile(
 )
 _OF_A_FRAMEWORK = re.compile(
     r"^(FSDP::|FullyShardedDataParallel|DistributedDataParallel\.|DataParallel\.|autograd::"
-    r"|(nccl|gloo|mpi|ucc):|c10d|Torch-Compiled|## Call |ProfilerStep#)"
+    r"|(nccl|gloo|mpi|ucc):|c10d|Torch-Compiled|torch\.compile |## Call |ProfilerStep#)"
 )
 """Ranges that frameworks write for themselves: `FSDP::all_gather_copy_in` is no copy of input."""
 _AUTOGRAD_THREAD = re.compile(r"^pt_autograd")

@@ -444,6 +444,12 @@ class Constants(msgspec.Struct, frozen=True):
     loader_idle: Annotated[
         float, "share of the time", "workers below are mostly idle", "a majority"
     ] = 0.5
+    loader_full: Annotated[
+        float,
+        "share of the time",
+        "workers below keep up with steps that wait outside of the loader's ranges",
+        "chosen: a tenth to spare",
+    ] = 0.9
     filling: Annotated[
         float,
         "share of what is extra",

@@ -7,7 +7,6 @@ whose times nobody uses, and bounded: a loop of the program may run through mill
 
 from __future__ import annotations
 
-import re
 import statistics
 import sys
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from traceprobe.capture.blame.function_name import function_name
 from traceprobe.capture.blame.module_names import ModuleNames
 from traceprobe.capture.blame.own_code import OwnCode
 
@@ -33,8 +33,6 @@ _CALLS, _RUNS = 100, 20
 """Calls, and runs of them, by which it is measured what the trace costs."""
 _PARTS = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 """Code that belongs to the line it stands in, and is entered for every item."""
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
-"""What torch.compile calls the rest of a function after a break of its graph."""
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 
@@ -150,8 +148,7 @@ class LineTrace:
             name = self._own.name(code.co_filename)
             if name is not None:
                 kind = len(self.codes) + 2
-                resumed = _RESUMED.fullmatch(code.co_name)
-                self.codes.append((name, resumed[1] if resumed else code.co_name))
+                self.codes.append((name, function_name(code.co_name)))
                 self._left.append(MOST_OF_CODE)
         return kind
 

@@ -22,7 +22,7 @@ from traceprobe.model.quality import Quality
 _PUSH_POP, _START_END, _MARK = (59, 70), (60, 71), 34
 _OPEN = np.iinfo(np.int64).max
 _LIBRARY = re.compile(
-    r"^(nccl|\[DALI\]|cub::|thrust::|cudnn|cublas|aten::|autograd::)", re.IGNORECASE
+    r"^(nccl|\[DALI\]|cub::|thrust::|cudnn|cublas|aten::|autograd::|torch\.compile )", re.IGNORECASE
 )
 
 _OPERATOR = re.compile(r"^(?:(?:aten|autograd)::|\w+Backward\d*$)")
