@@ -490,6 +490,11 @@ def test_the_unprofiled_step_time_settles_it():
     )
 
 
+def test_a_step_that_took_longer_without_the_profiler_is_told_beside_the_captured_one():
+    told = host_bound(unprofiled_step_ms=9.5).verdict.headline
+    assert re.search(r"of each [\d.]+ ms step \(9.50 ms without the profiler\) goes to", told)
+
+
 @pytest.mark.parametrize(
     ("parts", "marks", "begins"),
     [

@@ -124,14 +124,17 @@ def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -
 
 
 def _every(corrected: Corrected) -> str:
-    """What the shares are parts of; a step that the profiler makes much longer, with both times."""
-    step, profiled = corrected.step_ms, corrected.profiled_step_ms
+    """What the shares are parts of, and what else a step took, where that is far from it."""
+    step = corrected.step_ms
     if step is None:
         return " of the capture"
-    every = f" of each {significant(step)} ms step"
-    if profiled is None or max(profiled / step, step / profiled) < FIXED.distortion:
-        return every
-    return f"{every} ({significant(profiled)} ms with the profiler)"
+    others = ((corrected.profiled_step_ms, "with"), (corrected.unprofiled_step_ms, "without"))
+    told = [
+        f"{significant(other)} ms {how} the profiler"
+        for other, how in others
+        if other is not None and max(other / step, step / other) >= FIXED.distortion
+    ]
+    return f" of each {significant(step)} ms step" + (f" ({', '.join(told)})" if told else "")
 
 
 def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
