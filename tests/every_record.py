@@ -164,6 +164,7 @@ def make_stalls() -> dict[str, Any]:
             breaks_per_step=2.0,
             cost_ns=1_000_000,
             eager_ns=500_000,
+            eager_kernels=2.0,
             launched_ns=200_000,
             lines=lines,
         ),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tests import records
 from tests.every_record import make_launches, make_sequence
 from tests.records import MS, STEPS
 from tests.test_findings import evidence, find, step
+from traceprobe.findings.graph_breaks import graph_breaks
 from traceprobe.findings.small_kernels import small_kernels
 from traceprobe.records.host_stalls import CompiledRegions
 
@@ -60,6 +62,20 @@ def test_what_a_program_does_already_is_no_advice():
     replayed = {"forward": 6_000.0, "backward": 9_000.0}
     graphs = advised(compiled_regions=regions, phase_kernels=replayed)
     assert graphs.advice.startswith("Most kernels are launched by CUDA graphs already")
+
+
+def test_without_graph_breaks_the_host_launches_fewer_kernels():
+    broken = CompiledRegions(
+        regions_per_step=4.0,
+        breaks_per_step=2.0,
+        cost_ns=0,
+        eager_ns=100 * MS * STEPS,
+        eager_kernels=450.0,
+        lines={},
+    )
+    _, change = graph_breaks.examine(evidence(launching(compiled_regions=broken)))
+    # Half of 900 launches, of whose time a third is left once they are compiled.
+    assert change.speedup["host"] == pytest.approx(1.5)
 
 
 def test_the_first_series_says_what_fusing_it_saves_at_most_and_where_to_begin():

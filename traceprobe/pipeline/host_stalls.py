@@ -129,11 +129,14 @@ def _regions(
     breaks = mine.filter("inner")
     broken = len(breaks) > 0
     kernels = _of_passes(account, inside, names)
+    eager = kernels.filter("unfused", ~pl.col("compiled"))
+    part = _part_of_breaks(account, kernels, names) if broken else 0.0
     return CompiledRegions(
         regions_per_step=round(len(mine) / steps, 3),
         breaks_per_step=round(len(breaks) / steps, 3),
         cost_ns=_cost(account, chosen, between) if broken else 0,
-        eager_ns=_eager(account, kernels, names) if broken else 0,
+        eager_ns=int(part * int(eager["ns"].sum())),
+        eager_kernels=round(part * len(eager) / steps, 3),
         launched_ns=int(kernels.filter("unfused", "compiled")["ns"].sum()),
         lines=_lines(
             breaks.with_columns(t1=pl.col("t0") + 1),
@@ -158,24 +161,22 @@ def _of_passes(account: DeviceTimeline, inside: pl.DataFrame, names: Sequence[st
     )
 
 
-def _eager(account: DeviceTimeline, kernels: pl.DataFrame, names: Sequence[str]) -> int:
-    """Time of the kernels that a compiler would have fused and that no graph launches.
+def _part_of_breaks(account: DeviceTimeline, kernels: pl.DataFrame, names: Sequence[str]) -> float:
+    """Which part of what no graph launches is a matter of the breaks.
 
-    Where graphs launch less than half of the time of the kernels, what is not compiled may be no
-    matter of the breaks. Of it counts as large a part as modules that are to be compiled launch of
-    what is not compiled of the forward pass.
+    All of it, unless graphs launch less than half of the time of the kernels. Then it is the part
+    that modules that are to be compiled launch of what is not compiled of the forward pass.
 
     Args:
         kernels: as of `_of_passes`.
     """
     eager = kernels.filter(~pl.col("compiled"))
-    spent = int(eager.filter("unfused")["ns"].sum())
     if 2 * int(eager["ns"].sum()) <= int(kernels["ns"].sum()):
-        return spent
+        return 1.0
     forward = eager.filter(pl.col("phase") == int(Phase.FORWARD))
     to_be = pl.Series(compiled_code.launched_by_modules(forward, account.process, names))
     whole = int(forward["ns"].sum())
-    return spent * int(forward.filter(to_be)["ns"].sum()) // whole if whole else 0
+    return int(forward.filter(to_be)["ns"].sum()) / whole if whole else 0.0
 
 
 def _in_windows(rows: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:

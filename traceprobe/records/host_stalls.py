@@ -64,6 +64,8 @@ class CompiledRegions(msgspec.Struct, frozen=True, kw_only=True):
     """Element-wise kernels, reductions and copies of forward and backward pass that no compiled
     graph launches; 0 where no graph is broken. Where graphs launch less than half of the time of
     these passes' kernels, only what compiled modules launch of it."""
+    eager_kernels: float = 0.0
+    """How many kernels of a step that is; 0 in reports of older versions."""
     launched_ns: int = 0
     """Such kernels that compiled graphs launch; 0 in reports of older versions."""
     lines: dict[Name, int]
