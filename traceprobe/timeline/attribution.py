@@ -16,6 +16,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceprobe.model.codes import UNKNOWN, Int64s, Source
+from traceprobe.model.numbering import numbered
 from traceprobe.model.sidecar import KernelOwners
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION, Level
 from traceprobe.timeline.device_timeline import DeviceTimeline
@@ -24,7 +25,7 @@ from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,
     intersect,
-    measure_until,
+    measure_between,
     subtract,
     union,
 )
@@ -147,7 +148,7 @@ def _summed(shares: Sequence[_Shares]) -> pl.DataFrame:
     """One row for each class and path that has time or operations."""
     kind, path, ns, count = map(np.concatenate, zip(*shares, strict=True))
     width = int(path.max(initial=0)) + 1
-    owners, place = np.unique(kind * width + path, return_inverse=True)
+    owners, place = numbered(kind * width + path)
     sums = np.zeros((2, len(owners)), dtype=np.int64)
     np.add.at(sums[0], place, ns)
     np.add.at(sums[1], place, count)
@@ -172,7 +173,7 @@ def _owned(t0: Int64s, t1: Int64s, exclusive: Intervals) -> tuple[Int64s, Int64s
         (start, end, ns): of the part that it adds, and how much of a set is in that.
     """
     start, end = _growth(t0, t1)
-    return start, end, measure_until(exclusive, end) - measure_until(exclusive, start)
+    return start, end, measure_between(exclusive, start, end)
 
 
 def _growth(t0: Int64s, t1: Int64s) -> tuple[Int64s, Int64s]:
