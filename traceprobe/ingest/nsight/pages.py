@@ -1,4 +1,4 @@
-"""Columns of integers of a table, read in pages of so many rows with SQLite and pandas.
+"""Columns of integers of a table, read in pages of so many rows with SQLite.
 
 SQLite writes the numbers of a column in a row, as one text, and numpy reads them back: to make a
 Python object of each takes three times as long. Both leave Python's lock to others, so that pages
@@ -99,10 +99,7 @@ def _spans(query: Query, connection: sqlite3.Connection) -> Iterator[_Span]:
 
 def _page(query: Query, sql: str, connection: sqlite3.Connection, span: _Span) -> Page | None:
     """One page; None without a row."""
-    import pandas as pd  # imported while the file is hashed and unpacked, see `read_nsight`
-
-    with _errors_of_sqlite():
-        length, *texts = pd.read_sql_query(sql, connection, params=span).iloc[0].to_list()
+    length, *texts = connection.execute(sql, span).fetchone()
     if not length:
         return None
     parsed = (np.fromstring(text, dtype=np.int64, sep=",") for text in texts)
@@ -159,7 +156,7 @@ def _submitted(
 
 
 def chunks(query: Query, connection: sqlite3.Connection) -> Generator[Page]:
-    """The same of a table whose rows have no numbers to go on from."""
+    """The same of a table whose rows have no numbers to go on from, with pandas."""
     import pandas as pd
 
     named = ", ".join(f'{value} AS "{column}"' for column, value in query.select.items())
