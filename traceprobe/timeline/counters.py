@@ -72,7 +72,14 @@ def launch_queue(ops: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns `time_ns` and `value`, a number of launches.
     """
-    return _of_all(_steps(waiting_launches(ops).with_columns(amount=1, key=0)))
+    waiting = waiting_launches(ops)
+    called, started = (np.sort(waiting[c].to_numpy()) for c in ("t0", "t1"))
+    time = np.sort(np.concatenate([called, started]), kind="stable")
+    time = time[np.diff(time, prepend=time[:1] - 1) != 0]
+    value = np.searchsorted(called, time, "right") - np.searchsorted(started, time, "right")
+    return pl.DataFrame({"time_ns": time, "value": value}, schema=_STEPS).filter(
+        _changes(pl.col("value"))
+    )
 
 
 def launch_queue_by_stream(ops: pl.DataFrame) -> pl.DataFrame:

@@ -196,9 +196,13 @@ def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Int
 
 def main_causes(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     """The cause that fills most of each gap."""
-    causes = [by_cause[name] for name in IDLE_CAUSES]
-    spent = np.stack([measure_between(c, gaps.t0, gaps.t1) for c in causes])
-    return [IDLE_CAUSES[i] for i in np.argmax(spent, axis=0).tolist()] if len(gaps.t0) else []
+    cause = np.zeros(len(gaps.t0), dtype=np.int8)
+    most = np.full(len(gaps.t0), -1, dtype=np.int64)
+    for number, name in enumerate(IDLE_CAUSES):
+        spent = measure_between(by_cause[name], gaps.t0, gaps.t1)
+        cause[spent > most] = number
+        most = np.maximum(most, spent)
+    return [IDLE_CAUSES[number] for number in cause.tolist()]
 
 
 def idle_after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:

@@ -75,9 +75,7 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     high = np.searchsorted(b.t0, a.t1, "left")
     count = np.maximum(high - low, 0)
     left = np.repeat(np.arange(len(a.t0)), count)
-    right = (
-        np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
-    )
+    right = np.arange(len(left)) + np.repeat(low - (np.cumsum(count) - count), count)
     return Intervals(np.maximum(a.t0[left], b.t0[right]), np.minimum(a.t1[left], b.t1[right]))
 
 
@@ -113,9 +111,9 @@ def _before(a: Intervals) -> Int64s:
 
 def _measured_until(a: Intervals, before: Int64s, instants: Int64s) -> Int64s:
     at = np.searchsorted(a.t0, instants, "right")
-    last = np.maximum(at - 1, 0)
-    overshoot = np.where(at > 0, np.maximum(a.t1[last] - instants, 0), 0)
-    return before[at] - overshoot
+    reach = np.concatenate([[np.iinfo(np.int64).min], a.t1])[at]  # of those that begin before
+    measured: Int64s = before[at] - (np.maximum(reach, instants) - instants)
+    return measured
 
 
 def per_window(a: Intervals, edges: Int64s) -> Int64s:

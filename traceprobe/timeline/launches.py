@@ -90,12 +90,14 @@ def queue_times(
     counts = np.zeros(len(edges) + 1, dtype=bool)  # before the first edge, and after each
     counts[chosen + 1] = True
     rows = np.diff(at + np.arange(len(edges)), prepend=0, append=len(start))
-    inside = np.repeat(counts, rows)[:-1] & (start[1:] > start[:-1])
-    low, high, waiting = start[:-1][inside], start[1:][inside], waiting[inside]
-    spent = np.bincount(waiting, weights=high - low)  # exact: below 2^53 ns, which is 104 days
+    length = np.diff(start)
+    inside = np.repeat(counts, rows)[:-1] & (length > 0)
+    # Exact: below 2^53 ns, which is 104 days.
+    spent = np.bincount(waiting[inside], length[inside], minlength=1)
     until = np.cumsum(spent)
     p50, p90 = (int(np.searchsorted(until, part * until[-1])) for part in _QUANTILES)
-    empty = union(low[waiting == 0], high[waiting == 0])
+    none = np.flatnonzero(inside & (waiting == 0))
+    empty = union(start[none], start[none + 1])
     return QueueTimes(
         p50=p50,
         p90=p90,
