@@ -93,12 +93,12 @@ def pages(
 def _spans(query: Query, connection: sqlite3.Connection) -> Iterator[_Span]:
     """Pages of at most `ROWS` rows, told by their numbers alone where these lie close together."""
 
-    def end(way: str) -> tuple[int] | None:
-        sql = f"SELECT rowid {query.source()} >= ? ORDER BY rowid {way} LIMIT 1"
+    def end(order: str) -> tuple[int] | None:
+        sql = f"SELECT rowid {query.source()} >= ? ORDER BY {order} LIMIT 1"
         row: tuple[int] | None = connection.execute(sql, (_LOWEST,)).fetchone()
         return row
 
-    low, high = end("ASC"), end("DESC")
+    low, high = end("rowid"), end("rowid DESC")
     if low and high and 0 <= high[0] - low[0] < ROWS * _MOST_PAGES:
         yield from (
             (first, min(first + ROWS - 1, high[0])) for first in range(low[0], high[0] + 1, ROWS)
