@@ -114,6 +114,18 @@ def test_measure_until_counts_what_lies_before(members, asked):
 
 
 @quick
+@given(sets, instants)
+def test_measure_between_counts_what_lies_from_one_instant_to_another(members, asked):
+    limits = asked[::-1]
+    expected = [
+        sum(a <= t < b for t in members) - sum(b <= t < a for t in members)
+        for a, b in zip(asked, limits, strict=True)
+    ]
+    found = iv.measure_between(make(members), array(asked), array(limits))
+    assert found.tolist() == expected
+
+
+@quick
 @given(sets, edges)
 def test_per_window_counts_what_lies_in_each_window(members, borders):
     expected = [len(members & set(range(a, b))) for a, b in pairwise(borders)]

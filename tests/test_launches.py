@@ -59,6 +59,24 @@ def test_the_queue_is_weighed_by_time_and_only_in_the_windows_that_count(tmp_pat
     assert (second.empty_ns, second.starved_ns) == (15 * US, 4 * US)
 
 
+def test_what_changes_at_an_edge_belongs_to_the_window_that_begins_there(tmp_path):
+    ops = three(tmp_path)
+    edges = np.array([0, 6, 10, 18]) * US + START  # the ends of a wait, and the start of another
+    idle = Intervals(*np.array([[16], [18]]) * US + START)
+    before, between, after = (
+        queue_times(ops, edges, np.array([window]), idle) for window in range(3)
+    )
+    assert (before.longest, before.empty_ns) == (1, 0)
+    assert (between.longest, between.empty_ns) == (0, 4 * US)
+    assert (after.longest, after.empty_ns, after.starved_ns) == (1, 0, 0)
+
+
+def test_windows_without_length_have_no_queue_but_an_empty_one(tmp_path):
+    edges = np.array([6, 6]) * US + START
+    found = queue_times(three(tmp_path), edges, np.array([0]), Intervals(edges[:0], edges[:0]))
+    assert (found.p50, found.p90, found.longest, found.empty_ns) == (0, 0, 0, 0)
+
+
 def test_a_trace_without_launches_has_no_queue(tmp_path):
     ops = ops_of(Script().op("kernel", 6 * US, 16 * US), tmp_path)
     window = np.array([0, 20]) * US + START

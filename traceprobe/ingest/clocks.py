@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from traceprobe.ingest.joins import numbered
 from traceprobe.model.codes import Int64s, Ints, Kind
+from traceprobe.model.numbering import numbered
 from traceprobe.model.quality import Quality
 
 EARLY_NS = 20_000

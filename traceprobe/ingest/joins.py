@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Ints
+from traceprobe.model.numbering import narrow, numbered
 
 Table = dict[str, Ints]
 """Columns of equal length; all but the times may be narrower integers than int64."""
-_WIDTHS = (np.int8, np.int16, np.int32)
 _TIMES = ("t0", "t1", "start", "end")
 
 
@@ -22,31 +22,6 @@ def narrow_table(table: Table) -> Table:
     number throughout or small ones: a big trace is held in a third of the memory.
     """
     return {c: v if c in _TIMES else narrow(v) for c, v in table.items()}
-
-
-def narrow(column: Ints) -> Ints:
-    """The same numbers in the narrowest integers that hold them."""
-    low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
-    for width in _WIDTHS:
-        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            return column.astype(width)
-    return column
-
-
-def numbered(ids: Ints) -> tuple[Ints, Ints]:
-    """The distinct ids, ascending, and for each row the place of its own among them.
-
-    Ids of one kind mostly lie close together: then a table of them all takes no sort.
-    """
-    low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
-    if high - low >= len(ids):
-        distinct, place = np.unique(ids, return_inverse=True)
-        return distinct, place
-    at = ids - np.int64(low)
-    there = np.zeros(high - low + 1, dtype=np.bool_)
-    there[at] = True
-    places = narrow(np.cumsum(there) - 1)
-    return np.flatnonzero(there) + low, places[at]
 
 
 def distinct_rows(*columns: Ints) -> list[Ints]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from traceprobe.errors import DamagedInput
-from traceprobe.ingest.joins import distinct_rows, numbered
+from traceprobe.ingest.joins import distinct_rows
 from traceprobe.ingest.limits import Limits
 from traceprobe.model.events import Trace
+from traceprobe.model.numbering import numbered
 
 _MOST_NS = 2.0**62
 """Sums of durations are int64s, too."""

@@ -24,6 +24,7 @@ import polars as pl
 
 from traceprobe.model.codes import Bools, Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.numbering import numbered
 from traceprobe.model.taxonomy import Phase
 
 FARTHEST = 16
@@ -61,7 +62,7 @@ def unfused_attention(ops: pl.DataFrame, names: Sequence[str]) -> AttentionKerne
     rows = ops.select("kind", "phase", "stream", "name", "t0", "t1").filter(
         pl.col("kind").is_in(wanted) & pl.col("phase").is_in(_PHASES)
     )
-    distinct, of_row = np.unique(rows["name"].to_numpy(), return_inverse=True)
+    distinct, of_row = numbered(rows["name"].to_numpy())
     classes = [kernel_class(names[number]) for number in distinct]
     if "softmax" not in classes:  # as in most runs, some of which have millions of operations
         return AttentionKernels(0, {}, 0)

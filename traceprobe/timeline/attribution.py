@@ -16,6 +16,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceprobe.model.codes import UNKNOWN, Int64s, Source
+from traceprobe.model.numbering import numbered
 from traceprobe.model.sidecar import KernelOwners
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION, Level
 from traceprobe.timeline.device_timeline import DeviceTimeline
@@ -24,7 +25,7 @@ from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,
     intersect,
-    measure_until,
+    measure_between,
     subtract,
     union,
 )
@@ -106,9 +107,10 @@ def attribution(account: DeviceTimeline, owners: Owners) -> Attribution:
     owners = owners.copy()
     inside, owned = _summarised(account), owners.owned
     exclusive = {name: intersect(own, inside) for name, own in account.own.items()}
+    # Summed one after the other: together they have more rows than the trace.
     shares = [
-        _busy(account, exclusive, owners.launched, inside),
-        *_idle(account, exclusive, owners, inside),
+        _by_owner(_busy(account, exclusive, owners.launched, inside)),
+        *map(_by_owner, _idle(account, exclusive, owners, inside)),
     ]
     return Attribution(
         owners.paths, owned.above, _summed(shares), owned.names, owned.replays, owned.unfit
@@ -145,17 +147,23 @@ def _shares(kind: Int64s | int, path: Int64s, ns: Int64s, count: Int64s | int = 
 
 def _summed(shares: Sequence[_Shares]) -> pl.DataFrame:
     """One row for each class and path that has time or operations."""
-    kind, path, ns, count = map(np.concatenate, zip(*shares, strict=True))
+    together = map(np.concatenate, zip(*shares, strict=True))
+    kind, path, ns, count = _by_owner(tuple(together))
+    some = (ns > 0) | (count > 0)
+    return pl.DataFrame(
+        {"class": kind[some], "path": path[some], "ns": ns[some], "count": count[some]}
+    )
+
+
+def _by_owner(shares: _Shares) -> _Shares:
+    """The same with one row for each class and path, by these."""
+    kind, path, ns, count = shares
     width = int(path.max(initial=0)) + 1
-    owners, place = np.unique(kind * width + path, return_inverse=True)
+    owners, place = numbered(kind * width + path)
     sums = np.zeros((2, len(owners)), dtype=np.int64)
     np.add.at(sums[0], place, ns)
     np.add.at(sums[1], place, count)
-    some = (sums > 0).any(axis=0)
-    owners, (spent, counted) = owners[some], sums[:, some]
-    return pl.DataFrame(
-        {"class": owners // width, "path": owners % width, "ns": spent, "count": counted}
-    )
+    return owners // width, owners % width, sums[0], sums[1]
 
 
 def _within(instants: Int64s, inside: Intervals) -> Int64s:
@@ -172,7 +180,7 @@ def _owned(t0: Int64s, t1: Int64s, exclusive: Intervals) -> tuple[Int64s, Int64s
         (start, end, ns): of the part that it adds, and how much of a set is in that.
     """
     start, end = _growth(t0, t1)
-    return start, end, measure_until(exclusive, end) - measure_until(exclusive, start)
+    return start, end, measure_between(exclusive, start, end)
 
 
 def _growth(t0: Int64s, t1: Int64s) -> tuple[Int64s, Int64s]:

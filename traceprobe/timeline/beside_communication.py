@@ -19,7 +19,7 @@ from traceprobe.model.contention import SLOW_GBPS, SLOWDOWN, SLOWDOWN_OF_OTHERS
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import Intervals, measure_until, union
+from traceprobe.timeline.intervals import Intervals, measure_between, union
 
 PACKING = re.compile(
     r"^(torch::distributed::reducer::(mul_out|copy_)|torch\.distributed\.ddp\.reducer::copy_bucket"
@@ -83,7 +83,7 @@ def beside_ns(ops: pl.DataFrame, communication: Intervals) -> Int64s:
         ops: columns kind, t0, t1. communication: all collectives of the device.
     """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
-    found = measure_until(communication, t1) - measure_until(communication, t0)
+    found = measure_between(communication, t0, t1)
     return np.where(ops["kind"].to_numpy() == int(Kind.COMM), 0, found)
 
 

@@ -92,22 +92,22 @@ def _slow_calls(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     if long.is_empty():
         return long
     names = asking.filter(pl.col("name").is_in(long["name"].unique().to_list()))
-    usual = names.group_by("name").agg(count=pl.len(), usual=length.median())
-    of_all = asking.select(length.median()).collect().item()
+    usual = names.group_by("name").agg(count=pl.len(), usual=length.median()).collect()
+    few = pl.col("count") < _FEW
+    if not usual.filter(few).is_empty():
+        of_all = asking.select(length.median()).collect().item()
+        usual = usual.with_columns(pl.when(few).then(of_all).otherwise("usual").alias("usual"))
     slow = (
-        long.lazy()
-        .join(usual, on="name", maintain_order="left")
-        .with_columns(
-            pl.when(pl.col("count") < _FEW).then(of_all).otherwise("usual").alias("usual")
-        )
+        long.join(usual, on="name", maintain_order="left")
         .filter(length >= SET_UP_MEDIANS * pl.col("usual"))
         .select(calls.columns)
-        .collect()
     )
     launched = ops.select("name", "launch_t0", "thread").filter(pl.col("thread") != UNKNOWN)
     first = launched.group_by("name").agg(pl.col("launch_t0").min())["launch_t0"]
     began = pl.col("t0")
-    again = began.is_in(launched["launch_t0"].implode()) & ~began.is_in(first.implode())
+    # Few calls are slow: looked for among all launches, not the other way round.
+    known = launched.filter(pl.col("launch_t0").is_in(slow["t0"].implode()))["launch_t0"]
+    again = began.is_in(known.implode()) & ~began.is_in(first.implode())
     return slow.filter(~again)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Bools, Kind, Operation
 from traceprobe.timeline.collectives import bus_factor
 
 COPIES: Mapping[str, Kind] = {
@@ -42,17 +42,25 @@ def waiting_launches(ops: pl.DataFrame) -> pl.DataFrame:
     """
     columns = ("device", "stream", "correlation", "launch_t0", "t0", "linked")
     launched = ops.select(columns).filter(pl.col("linked") & (pl.col("correlation") != UNKNOWN))
-    shared = pl.col("correlation").is_duplicated()
-    alone = launched.filter(~shared).select("stream", "launch_t0", "t0")
-    graphs = (
-        launched.filter(shared)
-        .group_by("device", "stream", "correlation", "launch_t0", maintain_order=True)
-        .agg(pl.col("t0").min())
-        .select("stream", "launch_t0", "t0")
-    )
-    return pl.concat([alone, graphs]).select(
-        "stream", t0="launch_t0", t1=pl.max_horizontal("t0", "launch_t0")
-    )
+    shared = is_shared(launched["correlation"])
+    waiting = launched.select("stream", "launch_t0", "t0")
+    if shared.any():
+        graphs = (
+            launched.filter(shared)
+            .group_by("device", "stream", "correlation", "launch_t0", maintain_order=True)
+            .agg(pl.col("t0").min())
+            .select("stream", "launch_t0", "t0")
+        )
+        waiting = pl.concat([waiting.filter(~shared), graphs])
+    return waiting.select("stream", t0="launch_t0", t1=pl.max_horizontal("t0", "launch_t0"))
+
+
+def is_shared(correlation: pl.Series) -> Bools:
+    """Which operations have the correlation number of another one, as kernels of a graph have."""
+    numbers = correlation.to_numpy()
+    ordered = np.sort(numbers)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    return np.isin(numbers, repeated)
 
 
 def launch_queue(ops: pl.DataFrame) -> pl.DataFrame:
@@ -64,7 +72,14 @@ def launch_queue(ops: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns `time_ns` and `value`, a number of launches.
     """
-    return _of_all(_steps(waiting_launches(ops).with_columns(amount=1, key=0)))
+    waiting = waiting_launches(ops)
+    called, started = (np.sort(waiting[c].to_numpy()) for c in ("t0", "t1"))
+    time = np.sort(np.concatenate([called, started]), kind="stable")
+    time = time[np.diff(time, prepend=time[:1] - 1) != 0]
+    value = np.searchsorted(called, time, "right") - np.searchsorted(started, time, "right")
+    return pl.DataFrame({"time_ns": time, "value": value}, schema=_STEPS).filter(
+        _changes(pl.col("value"))
+    )
 
 
 def launch_queue_by_stream(ops: pl.DataFrame) -> pl.DataFrame:

@@ -20,6 +20,7 @@ import polars as pl
 
 from traceprobe.model.codes import UNKNOWN, Bools, Kind
 from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.numbering import numbered
 from traceprobe.model.operands import Operands
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.operators import launching_rows
@@ -61,7 +62,7 @@ def double_kernels(
     rows = ops.select("kind", "phase", "thread", "launch_t0", "name", "t0", "t1").filter(
         (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PHASES)
     )
-    distinct, of_row = np.unique(rows["name"].to_numpy(), return_inverse=True)
+    distinct, of_row = numbered(rows["name"].to_numpy())
     named = [_NAMED.search(names[number]) is not None for number in distinct.tolist()]
     double = np.array(named, dtype=np.bool_)[of_row] | _called(rows, operators, operands)
     if not double.any():

@@ -15,7 +15,7 @@ import polars as pl
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.timeline.dependencies import Dependencies
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import EMPTY, Intervals, measure_until, merge, subtract, union
+from traceprobe.timeline.intervals import EMPTY, Intervals, measure_between, merge, subtract, union
 
 MOST = 0.9
 """A call that lasts for more of its copy than this waits for the copy."""
@@ -102,15 +102,13 @@ def host_times(
         waiting_for_data = data if number == 0 else EMPTY
         left_out = merge(waits, waiting_for_data, host.profiler)
         at = np.maximum(mine, previous)
-        unspent = measure_until(left_out, at) - measure_until(left_out, previous)
+        unspent = measure_between(left_out, previous, at)
         spent[rows] = np.maximum(at - previous - unspent, 0)
         stuck = subtract(stalls, left_out)
-        stalled[rows] = measure_until(stuck, at) - measure_until(stuck, previous)
+        stalled[rows] = measure_between(stuck, previous, at)
         pauses = subtract(host.quiet.host, merge(left_out, stuck))
-        paused[rows] = measure_until(pauses, at) - measure_until(pauses, previous)
-        fetching[rows] = measure_until(waiting_for_data, at) - measure_until(
-            waiting_for_data, previous
-        )
+        paused[rows] = measure_between(pauses, previous, at)
+        fetching[rows] = measure_between(waiting_for_data, previous, at)
     return HostTimes(launched, spent, awaits, fetching, paused, stalled)
 
 

@@ -19,7 +19,7 @@ from traceprobe.timeline.intervals import (
     Intervals,
     complement,
     intersect,
-    measure_until,
+    measure_between,
     merge,
     subtract,
     union,
@@ -196,9 +196,13 @@ def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Int
 
 def main_causes(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     """The cause that fills most of each gap."""
-    causes = [by_cause[name] for name in IDLE_CAUSES]
-    spent = np.stack([measure_until(c, gaps.t1) - measure_until(c, gaps.t0) for c in causes])
-    return [IDLE_CAUSES[i] for i in np.argmax(spent, axis=0).tolist()] if len(gaps.t0) else []
+    cause = np.zeros(len(gaps.t0), dtype=np.int8)
+    most = np.full(len(gaps.t0), -1, dtype=np.int64)
+    for number, name in enumerate(IDLE_CAUSES):
+        spent = measure_between(by_cause[name], gaps.t0, gaps.t1)
+        cause[spent > most] = number
+        most = np.maximum(most, spent)
+    return [IDLE_CAUSES[number] for number in cause.tolist()]
 
 
 def idle_after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:
@@ -243,9 +247,9 @@ def sync_cost(gaps: Gaps, ops: pl.DataFrame, syncs: Intervals, blamed: Intervals
         blamed: idle time that may be charged to them: in the calls, and of the busy host.
     """
     launch, since = _last_ahead(gaps, ops)
-    idle = measure_until(blamed, gaps.late_until) - measure_until(blamed, gaps.t0)
+    idle = measure_between(blamed, gaps.t0, gaps.late_until)
     # A launch from another thread may have been made before the last one ahead.
-    lasted = np.maximum(measure_until(syncs, launch) - measure_until(syncs, since), 0)
+    lasted = np.maximum(measure_between(syncs, since, launch), 0)
     if not len(since):
         return np.empty(0, dtype=np.int64)
     order = np.argsort(since, kind="stable")

@@ -29,12 +29,14 @@ def union(t0: Int64s, t1: Int64s) -> Intervals:
     start, end = (t0, t1) if keep.all() else (t0[keep], t1[keep])
     if not len(start):
         return EMPTY
-    if (start[1:] < start[:-1]).any():
-        del t0, t1  # of millions, which nobody else may hold
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-        del order
-    reach = np.maximum.accumulate(end)
+    if (start[1:] > end[:-1]).all():  # as they are in most sets
+        return Intervals(start, end)
+    if (start[1:] >= start[:-1]).all():
+        reach = np.maximum.accumulate(end)
+    else:
+        # Nothing covers the instant before the nth start exactly where n intervals end before it:
+        # which end is whose does not matter.
+        start, reach = np.sort(start, kind="stable"), np.sort(end, kind="stable")
     first = np.concatenate([[True], start[1:] > reach[:-1]])
     last = np.concatenate([first[1:], [True]])
     return Intervals(start[first], reach[last])
@@ -42,9 +44,10 @@ def union(t0: Int64s, t1: Int64s) -> Intervals:
 
 def merge(*sets: Intervals) -> Intervals:
     """Union of sets."""
-    if not sets:
-        return EMPTY
-    return union(np.concatenate([s.t0 for s in sets]), np.concatenate([s.t1 for s in sets]))
+    some = [s for s in sets if len(s.t0)]
+    if len(some) < 2:
+        return union(*some[0]) if some else EMPTY
+    return union(np.concatenate([s.t0 for s in some]), np.concatenate([s.t1 for s in some]))
 
 
 def complement(a: Intervals, low: int, high: int) -> Intervals:
@@ -58,20 +61,21 @@ def complement(a: Intervals, low: int, high: int) -> Intervals:
 
 def clip(a: Intervals, low: int, high: int) -> Intervals:
     """The part of `a` inside [low, high)."""
-    start, end = np.maximum(a.t0, low), np.minimum(a.t1, high)
-    keep = end > start
-    return Intervals(start[keep], end[keep])
+    if high <= low:
+        return EMPTY
+    inside = slice(np.searchsorted(a.t1, low, "right"), np.searchsorted(a.t0, high))
+    return Intervals(np.maximum(a.t0[inside], low), np.minimum(a.t1[inside], high))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """Instants in both sets."""
+    if len(a.t0) > len(b.t0):  # fewer to look up
+        a, b = b, a
     low = np.searchsorted(b.t1, a.t0, "right")
     high = np.searchsorted(b.t0, a.t1, "left")
     count = np.maximum(high - low, 0)
     left = np.repeat(np.arange(len(a.t0)), count)
-    right = (
-        np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
-    )
+    right = np.arange(len(left)) + np.repeat(low - (np.cumsum(count) - count), count)
     return Intervals(np.maximum(a.t0[left], b.t0[right]), np.minimum(a.t1[left], b.t1[right]))
 
 
@@ -86,11 +90,30 @@ def measure_until(a: Intervals, instants: Int64s) -> Int64s:
     """Length of the part of `a` before each instant."""
     if not len(a.t0) or not len(instants):
         return np.zeros(len(instants), dtype=np.int64)
-    before = np.concatenate([[0], np.cumsum(a.t1 - a.t0)])
+    return _measured_until(a, _before(a), instants)
+
+
+def measure_between(a: Intervals, t0: Int64s, t1: Int64s) -> Int64s:
+    """Length of the part of `a` from each of the first instants to each of the second.
+
+    Less than 0 where the second is the earlier one.
+    """
+    if not len(a.t0) or not len(t0):
+        return np.zeros(len(t0), dtype=np.int64)
+    before = _before(a)
+    return _measured_until(a, before, t1) - _measured_until(a, before, t0)
+
+
+def _before(a: Intervals) -> Int64s:
+    """Length of the part of `a` before each of its intervals, and of all."""
+    return np.concatenate([[0], np.cumsum(a.t1 - a.t0)])
+
+
+def _measured_until(a: Intervals, before: Int64s, instants: Int64s) -> Int64s:
     at = np.searchsorted(a.t0, instants, "right")
-    last = np.maximum(at - 1, 0)
-    overshoot = np.where(at > 0, np.maximum(a.t1[last] - instants, 0), 0)
-    return before[at] - overshoot
+    reach = np.concatenate([[np.iinfo(np.int64).min], a.t1])[at]  # of those that begin before
+    measured: Int64s = before[at] - (np.maximum(reach, instants) - instants)
+    return measured
 
 
 def per_window(a: Intervals, edges: Int64s) -> Int64s:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from traceprobe.model.accounting import BATCH_BYTES
 from traceprobe.model.codes import UNKNOWN, Int64s, Kind
+from traceprobe.model.numbering import numbered
 from traceprobe.timeline.kernel_period import LAUNCHED, update_times
 from traceprobe.timeline.repetitions import Cycle, contents_of, find_cycle, plain_windows
 from traceprobe.timeline.step_markers import OPTIMIZER_STEP, StepMarker, find_step_marker
@@ -55,7 +56,7 @@ def whole_iterations(
     kind = launched["kind"].to_numpy()
     kernel = kind == int(Kind.KERNEL)
     ids = launched["name"].to_numpy()
-    dense = np.unique(ids[kernel], return_inverse=True)[1].astype(np.int64)
+    dense = numbered(ids[kernel])[1].astype(np.int64)
     contents = contents_of(window[kernel], dense, count)
     copies = (kind == int(Kind.H2D)) & (launched["bytes"].to_numpy() >= BATCH_BYTES)
     steps = [i for i in ranges["name"].unique().to_list() if OPTIMIZER_STEP.search(names[i])]

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.numbering import numbered
 from traceprobe.timeline.repetitions import (
     REGULAR,
     SAME,
@@ -103,7 +104,7 @@ def is_update(ids: Int64s, names: Sequence[str], *, of_tensors: bool = False) ->
         of_tensors: with those of PyTorch's optimizers that go from tensor to tensor, as far as
             nothing else uses them. An update has many of them, other kernels between.
     """
-    distinct, place = np.unique(ids, return_inverse=True)
+    distinct, place = numbered(ids)
     update = f"{_UPDATE}|{_TENSOR_UPDATE}" if of_tensors else _UPDATE
     found = [
         bool(re.search(update, names[i]) and not re.search(_NO_UPDATE, names[i])) for i in distinct
@@ -170,7 +171,7 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
     kernels = _launched(ops)
     if len(kernels.name) < REPEATS:
         return None
-    dense = np.unique(kernels.name, return_inverse=True)[1].astype(np.int64)
+    dense = numbered(kernels.name)[1].astype(np.int64)
     threads = _busy_threads(kernels)
     ends = _updates(kernels, names, threads)
     found = _repetitions(ends, dense, updates=True) if len(ends) else None

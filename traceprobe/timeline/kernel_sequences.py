@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from traceprobe.model.codes import Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import Intervals, measure_until
+from traceprobe.timeline.intervals import Intervals, measure_between
 from traceprobe.timeline.rank_collectives import summary_windows
 
 LONGEST = 24
@@ -271,10 +271,7 @@ def _measured(
     t0, t1, launch, row = (rows[c].to_numpy() for c in ("t0", "t1", "launch_t0", "row"))
     end = np.maximum.accumulate(t1[places], axis=1)[:, :-1].ravel()
     start = np.maximum(t0[places][:, 1:].ravel(), end)
-    gap, latency = (
-        int((measure_until(each, start) - measure_until(each, end)).sum())
-        for each in (idle, late_start)
-    )
+    gap, latency = (int(measure_between(each, end, start).sum()) for each in (idle, late_start))
     called = launch[places]
     launching = np.where((called >= 0).all(axis=1), called[:, -1] - called[:, 0], 0)
     return FoundSequence(row[places], gap, latency, int(np.maximum(launching, 0).sum()))

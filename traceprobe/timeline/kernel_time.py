@@ -9,6 +9,7 @@ import polars as pl
 
 from traceprobe.model.codes import Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.numbering import numbered
 from traceprobe.model.taxonomy import KERNEL_CLASSES, Phase
 from traceprobe.timeline.intervals import Intervals, union
 from traceprobe.timeline.partition import exclusive
@@ -32,7 +33,7 @@ def time_by_class(
         (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
     )
     name, t0, t1 = (kernels[c].to_numpy() for c in ("name", "t0", "t1"))
-    distinct, of_row = np.unique(name, return_inverse=True)
+    distinct, of_row = numbered(name)
     classes = np.array([KERNEL_CLASSES.index(kernel_class(names[i])) for i in distinct], dtype=int)
     of_kernel = classes[of_row]
     sets: Mapping[str, Intervals] = {

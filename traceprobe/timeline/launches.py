@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import numpy as np
-import polars as pl
 
 from traceprobe.model.codes import Int64s
-from traceprobe.timeline.counters import launch_queue
+from traceprobe.timeline.counters import is_shared, launch_queue
 from traceprobe.timeline.intervals import Intervals, intersect, per_window, union
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _QUANTILES = (0.5, 0.9)
 
@@ -52,16 +56,13 @@ def launch_times(ops: pl.DataFrame) -> LaunchTimes | None:
         ops: of one process, columns t0, t1, launch_t0, launch_t1, linked, graph, correlation of
             GPU_OPS.
     """
-    shared = pl.col("correlation").is_duplicated()
-    rows = ops.select(
-        "t0", "t1", "launch_t0", "launch_t1", "linked", "graph", "correlation"
-    ).filter(pl.col("linked") & ~pl.col("graph") & ~shared)
-    if rows.is_empty():
+    alone = (ops["linked"] & ~ops["graph"]).to_numpy() & ~is_shared(ops["correlation"])
+    if not alone.any():
         return None
-    t0, t1, begin, end = (rows[c].to_numpy() for c in ("t0", "t1", "launch_t0", "launch_t1"))
+    t0, t1, begin, end = (ops[c].to_numpy()[alone] for c in ("t0", "t1", "launch_t0", "launch_t1"))
     end = np.maximum(end, begin)  # a damaged call may end before it begins
     call, delay = end - begin, np.maximum(t0 - end, 0)
-    return LaunchTimes(len(rows), _both(call), _both(delay), int((call > t1 - t0).sum()))
+    return LaunchTimes(len(t0), _both(call), _both(delay), int((call > t1 - t0).sum()))
 
 
 def _both(ns: Int64s) -> tuple[float, float]:
@@ -83,17 +84,20 @@ def queue_times(
     if steps.is_empty():
         return None
     time, value = steps["time_ns"].to_numpy(), steps["value"].to_numpy()
-    start = np.sort(np.concatenate([time, edges]), kind="stable")  # of two that are sorted
-    at = np.searchsorted(time, start, "right") - 1
-    waiting = np.where(at >= 0, value[np.maximum(at, 0)], 0)[:-1]
-    window = np.searchsorted(edges, start, "right")[:-1] - 1
-    inside = np.isin(window, chosen)
-    low, high = start[:-1][inside], start[1:][inside]
-    waiting = waiting[inside]
-    spent = np.bincount(waiting, weights=high - low)  # exact: below 2^53 ns, which is 104 days
+    at = np.searchsorted(time, edges, "right")
+    start = np.insert(time, at, edges)
+    waiting = np.insert(value, at, np.append(0, value)[at])[:-1]
+    counts = np.zeros(len(edges) + 1, dtype=bool)  # before the first edge, and after each
+    counts[chosen + 1] = True
+    rows = np.diff(at + np.arange(len(edges)), prepend=0, append=len(start))
+    length = np.diff(start)
+    inside = np.repeat(counts, rows)[:-1] & (length > 0)
+    # Exact: below 2^53 ns, which is 104 days.
+    spent = np.bincount(waiting[inside], length[inside], minlength=1)
     until = np.cumsum(spent)
     p50, p90 = (int(np.searchsorted(until, part * until[-1])) for part in _QUANTILES)
-    empty = union(low[waiting == 0], high[waiting == 0])
+    none = np.flatnonzero(inside & (waiting == 0))
+    empty = union(start[none], start[none + 1])
     return QueueTimes(
         p50=p50,
         p90=p90,

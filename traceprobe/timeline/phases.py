@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from traceprobe.errors import UsageError
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Role, Source
 from traceprobe.model.kernel_classes import multiplies
+from traceprobe.model.numbering import numbered
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.intervals import EMPTY, innermost, look_up
 from traceprobe.timeline.kernel_period import is_update
@@ -184,7 +185,7 @@ def _passes(
     Args:
         progress: as of `_progress`. time, name: of kernels of the step thread after updates.
     """
-    distinct, place = np.unique(name, return_inverse=True)
+    distinct, place = numbered(name)
     product = np.array([multiplies(names[i]) for i in distinct], dtype=np.bool_)[place]
     stretch = np.searchsorted(progress[0], time, "right")
     return np.isin(stretch, stretch[product])

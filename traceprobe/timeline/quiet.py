@@ -33,6 +33,7 @@ from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,
     complement,
+    measure_between,
     measure_until,
     merge,
     subtract,
@@ -189,8 +190,7 @@ def _made_by_operators(
 
 def _inside(times: Intervals, stretches: Intervals) -> Int64s:
     """How much of each stretch lies in some times, ns."""
-    spent: Int64s = measure_until(times, stretches.t1) - measure_until(times, stretches.t0)
-    return spent
+    return measure_between(times, stretches.t0, stretches.t1)
 
 
 def _acts_on(launched: pl.DataFrame, before: Int64s, after: Int64s, read: Bools) -> Bools:

@@ -22,6 +22,7 @@ import polars as pl
 
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.numbering import numbered
 from traceprobe.model.taxonomy import Phase
 
 MOST = 1.5
@@ -83,7 +84,7 @@ def _told(
     own, others = number[: len(backward)], number[len(backward) :]
     mine, theirs = (np.bincount(part, minlength=len(both)) for part in (own, others))
     usual = (theirs > 0) & (mine <= MOST * theirs)
-    distinct, of_row = np.unique(backward["name"].to_numpy(), return_inverse=True)
+    distinct, of_row = numbered(backward["name"].to_numpy())
     products = [kernel_class(names[n]).startswith("matmul") for n in distinct.tolist()]
     product, passes = np.array(products)[of_row], [attention[n] for n in distinct.tolist()]
     again: Bools = product & usual[own]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow
+from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows
 from traceprobe.ingest.kineto.chunk_columns import (
     MOST_NAMED,
     TEXTUAL,
@@ -20,6 +20,7 @@ from traceprobe.ingest.kineto.occupancy import Occupancy
 from traceprobe.ingest.kineto.operands import OperandTable
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, integer
 from traceprobe.model.codes import UNKNOWN, Ints
+from traceprobe.model.numbering import narrow
 from traceprobe.model.quality import Quality
 
 _NAMES = ("name", "counter")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceprobe.ingest.joins import distinct_rows, numbered
+from traceprobe.ingest.joins import distinct_rows
 from traceprobe.ingest.nsight.ids import pid
 from traceprobe.ingest.nsight.tables import KERNEL, RUNTIME, Database
 from traceprobe.ingest.profiler_messages import quote_messages
@@ -28,6 +28,7 @@ from traceprobe.ingest.untrusted_values import (
 )
 from traceprobe.model.codes import UNKNOWN, Call
 from traceprobe.model.events import Device
+from traceprobe.model.numbering import numbered
 from traceprobe.model.quality import Quality
 from traceprobe.model.sidecar import MAX_RANKS
 

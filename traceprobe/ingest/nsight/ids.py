@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from traceprobe.ingest.joins import narrow, numbered
 from traceprobe.ingest.nsight.tables import Database
 from traceprobe.ingest.untrusted_values import NAME_LENGTH
 from traceprobe.model.codes import UNKNOWN, Int64s, Ints
+from traceprobe.model.numbering import narrow, numbered
 
 
 def process_key(global_id: Ints) -> Int64s:

@@ -26,8 +26,6 @@ from traceprobe.ingest.joins import (
     concatenate_tables,
     find_rows,
     keep_rows,
-    narrow,
-    numbered,
     per_name,
     take_rows,
 )
@@ -69,6 +67,7 @@ from traceprobe.model.events import (
     Trace,
     frame,
 )
+from traceprobe.model.numbering import narrow, numbered
 from traceprobe.model.quality import Quality
 
 _COPY_LABELS = {

@@ -1,4 +1,4 @@
-"""Columns of integers of a table, read in pages of so many rows with SQLite and pandas.
+"""Columns of integers of a table, read in pages of so many rows with SQLite.
 
 SQLite writes the numbers of a column in a row, as one text, and numpy reads them back: to make a
 Python object of each takes three times as long. Both leave Python's lock to others, so that pages
@@ -23,6 +23,8 @@ from traceprobe.ingest.nsight.nvtx_texts import SEPARATOR
 
 ROWS = 100_000
 """Of a page."""
+_MOST_PAGES = 10_000
+"""Of numbers that are taken to lie close together; a page without a row takes no time."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _Span = tuple[int, int]
 """The first and the last row number of a page."""
@@ -89,6 +91,19 @@ def pages(
 
 
 def _spans(query: Query, connection: sqlite3.Connection) -> Iterator[_Span]:
+    """Pages of at most `ROWS` rows, told by their numbers alone where these lie close together."""
+
+    def end(order: str) -> tuple[int] | None:
+        sql = f"SELECT rowid {query.source()} >= ? ORDER BY {order} LIMIT 1"
+        row: tuple[int] | None = connection.execute(sql, (_LOWEST,)).fetchone()
+        return row
+
+    low, high = end("rowid"), end("rowid DESC")
+    if low and high and 0 <= high[0] - low[0] < ROWS * _MOST_PAGES:
+        yield from (
+            (first, min(first + ROWS - 1, high[0])) for first in range(low[0], high[0] + 1, ROWS)
+        )
+        return
     nth = f"SELECT rowid {query.source()} >= ? ORDER BY rowid LIMIT 1 OFFSET {ROWS - 1}"
     first, last = _LOWEST, _LOWEST
     while last < _HIGHEST:
@@ -99,10 +114,7 @@ def _spans(query: Query, connection: sqlite3.Connection) -> Iterator[_Span]:
 
 def _page(query: Query, sql: str, connection: sqlite3.Connection, span: _Span) -> Page | None:
     """One page; None without a row."""
-    import pandas as pd  # imported while the file is hashed and unpacked, see `read_nsight`
-
-    with _errors_of_sqlite():
-        length, *texts = pd.read_sql_query(sql, connection, params=span).iloc[0].to_list()
+    length, *texts = connection.execute(sql, span).fetchone()
     if not length:
         return None
     parsed = (np.fromstring(text, dtype=np.int64, sep=",") for text in texts)
@@ -159,7 +171,7 @@ def _submitted(
 
 
 def chunks(query: Query, connection: sqlite3.Connection) -> Generator[Page]:
-    """The same of a table whose rows have no numbers to go on from."""
+    """The same of a table whose rows have no numbers to go on from, with pandas."""
     import pandas as pd
 
     named = ", ".join(f'{value} AS "{column}"' for column, value in query.select.items())

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from importlib import import_module
 from pathlib import Path
 
 from traceprobe.ingest.detect_format import DetectedFormat, printable
@@ -45,8 +43,7 @@ def read_nsight(
         jobs: threads that read ahead.
     """
     quality = Quality()
-    with ThreadPoolExecutor(1) as aside, ExitStack() as opened:
-        aside.submit(import_module, "pandas")  # takes as long as to hash or unpack a large export
+    with ExitStack() as opened:
         digest = sha256(path, progress)
         db = opened.enter_context(open_export(path, detected, limits, quality, jobs))
         origin = Origin(

@@ -1,0 +1,34 @@
+"""Integers that stand for others: in the width that they need, or as places among the distinct."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from traceprobe.model.codes import Ints
+
+_WIDTHS = (np.int8, np.int16, np.int32)
+
+
+def narrow(column: Ints) -> Ints:
+    """The same numbers in the narrowest integers that hold them."""
+    low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+    for width in _WIDTHS:
+        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
+            return column.astype(width)
+    return column
+
+
+def numbered(ids: Ints) -> tuple[Ints, Ints]:
+    """The distinct ids, ascending, and for each row the place of its own among them.
+
+    Ids of one kind mostly lie close together: then a table of them all takes no sort.
+    """
+    low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
+    if high - low >= len(ids):
+        distinct, place = np.unique(ids, return_inverse=True)
+        return distinct, place
+    at = ids - np.int64(low)
+    there = np.zeros(high - low + 1, dtype=np.bool_)
+    there[at] = True
+    places = narrow(np.cumsum(there) - 1)
+    return np.flatnonzero(there) + low, places[at]
