@@ -49,7 +49,7 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
         if len(known | {self.excess_ms is None}) > 1:
             yield f"roofline: {self.operator} has a least time in part"
         elif self.least_ms is not None and not agree(
-            self.ms, self.least_ms + (self.excess_ms or 0)
+            self.ms - (self.excess_ms or 0), self.least_ms
         ):
             yield f"roofline: the time of {self.operator} is not what its parts are"
 
