@@ -40,8 +40,7 @@ MATTERS = 0.02
 STEP_ERROR = 0.02
 """Relative error of a step as it was timed."""
 PLAYED_ERROR = 0.05
-"""The same of a step that is played with the right host: what it tells of the host is as uncertain,
-and a step that is nearly the device's own is no sign of a slow host.
+"""The same of a step that is played with the right host: what it tells of the host is as uncertain.
 docs/slowbench.md: with it nine of ten measured steps lie in, or touch, the predicted intervals."""
 NINE_OF_TEN = 1.645
 """Standard errors on each side of what lies inside nine times of ten."""
@@ -135,7 +134,7 @@ def _weighed(
     host = np.linspace(factors[0], factors[-1], FINE + 1)
     held_up = np.linspace(paces[0], paces[-1], 1 + round(BETWEEN * float(np.ptp(paces))))
     step = _between(paces, np.stack([np.interp(host, factors, row) for row in steps]), held_up)
-    cost = ((step - 1) / PLAYED_ERROR) ** 2 + ((host - belief.factor) / belief.error) ** 2
+    cost = ((step - 1) / STEP_ERROR) ** 2 + ((host - belief.factor) / belief.error) ** 2
     cost += ((held_up[:, None] - 1) / HELD_UP_ERROR) ** 2
     row, at = np.unravel_index(int(np.argmin(cost)), cost.shape)
     slope = _slope(host, step[row], int(at), FINE // HOSTS // 2)
