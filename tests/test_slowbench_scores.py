@@ -19,6 +19,7 @@ from benchmarks.slowbench.page import page
 from benchmarks.slowbench.score_commands import PAGE, RESULTS
 from benchmarks.slowbench.scores import score
 from benchmarks.slowbench.shares import share, wilson
+from benchmarks.slowbench.tables import advised_text
 from benchmarks.slowbench.tools import hta, nsys_ai, traceml
 from benchmarks.slowbench.tools.tool import Tool
 from traceprobe.findings import RULES
@@ -79,6 +80,22 @@ def test_of_two_causes_the_other_one_stays_in_the_step():
     said = replace(PAGEABLE, saving_ms=(5.0, 6.0, 7.0))
     assert mark(pair, replace(ANSWER, said=(said,), step_ms=18.0)).step_error == 0
     assert mark(pair, replace(ANSWER, said=(said,), step_ms=None)).step_error is None
+
+
+def test_advice_is_followed_where_it_comes_first():
+    said = replace(PAGEABLE, saving_ms=(4.0, 5.0, 6.0))
+    assert mark(ROW, replace(ANSWER, said=(said,))).advised == (5.0, CAUSE["ms"])
+    assert mark(ROW, replace(ANSWER, said=(SLOW_WAIT, said))).advised is None
+
+
+def test_what_advice_promises_is_held_against_what_was_gained_in_order():
+    gains = [(1.0, 2.0), (3.0, 3.0), (2.0, 4.0), (9.0, 9.0)]
+    cases = [
+        {"class": "io", "felt": True, "answers": {"traceprobe": {"marks": {"advised": gain}}}}
+        for gain in gains
+    ]
+    assert advised_text(cases).endswith("rank correlation of the two, in ms, is 0.80.")
+    assert advised_text(cases[:2]).startswith("Too few")
 
 
 def test_a_cause_that_bounds_no_run_may_have_its_class_in_what_is_said_first():

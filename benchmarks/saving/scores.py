@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 import traceprobe
+from benchmarks.rank_correlation import spearman
 from benchmarks.saving.catalog import BY_NAME, Program, Variant
 from traceprobe.errors import ImpossibleChange
 from traceprobe.records.headroom import Headroom
@@ -312,22 +313,6 @@ def correlations(programs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             p["program"]: of([r for r in rows if r["program"] == p["program"]]) for p in programs
         },
     }
-
-
-def spearman(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Correlation of ranks, ties sharing theirs; None below three pairs or where all are equal."""
-    if len(ours) < 3:
-        return None
-    x, y = _ranks(ours), _ranks(theirs)
-    middle = (len(x) + 1) / 2
-    over = sum((a - middle) * (b - middle) for a, b in zip(x, y, strict=True))
-    under = sum((a - middle) ** 2 for a in x) * sum((b - middle) ** 2 for b in y)
-    return round(over / under**0.5, 4) if under else None
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(values)
-    return [order.index(v) + (order.count(v) + 1) / 2 for v in values]
 
 
 def _injected(folder: Path) -> Iterator[dict[str, Any]]:

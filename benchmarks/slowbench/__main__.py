@@ -41,7 +41,12 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", type=int, default=400)
     parser.add_argument("--cpu", action="store_true", help="small programs, on the CPU")
     parser.add_argument("--gpus", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=24, help="processes for each device")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=24,
+        help="processes for each device, which hold their memory while others have their turn",
+    )
     parser.add_argument("--ready", type=int, default=12, help="turns in a row, at least")
     parser.add_argument("--seconds", type=float, default=520, help="after which all is ended")
     parser.add_argument("--limit", type=float, default=150, help="seconds for a case")

@@ -20,7 +20,7 @@ from traceprobe.slicing.slice_trace import slice_trace
 from traceprobe.vocabulary import digest
 
 MOST_BYTES = 150_000
-"""Of all files of a case."""
+"""Of the recording of a rank."""
 _OWN = ("loader", "kernel_owners")
 """Fields of the sidecar with names of the program."""
 _STEP_IT = {path.name for path in Path(__file__).parent.glob("*.py")}
@@ -46,12 +46,12 @@ def cut(traces: Sequence[Path], folder: Path, most: int, period: int) -> int:
         How many steps the slices have.
 
     Raises:
-        ValueError: a single period is larger than `MOST_BYTES`.
+        ValueError: a single period of a rank is larger than `MOST_BYTES`.
     """
     steps = most - most % period
     while True:
         files = {trace.name.removesuffix(".gz"): _first_steps(trace, steps) for trace in traces}
-        size = sum(map(len, files.values()))
+        size = max(map(len, files.values()))
         if size <= MOST_BYTES:
             for name, content in files.items():
                 (folder / f"{name}.xz").write_bytes(content)

@@ -38,6 +38,8 @@ class Marks:
         step_error: the step that it predicts once the cause is mended, over the one that was
             measured without it, less 1. step_inside: the measured one is in the interval that it
             predicts. step_near: its measured interval touches that.
+        advised: of the first thing said that names a cause, where it is one of the case: what it
+            promises to gain by mending it, and what was gained by that, ms a step.
         width: causes that the first thing said stands for.
         alarms: how often it asks for a look, of a run in which nothing is felt.
     """
@@ -51,6 +53,7 @@ class Marks:
     step_error: float | None = None
     step_inside: bool | None = None
     step_near: bool | None = None
+    advised: tuple[float, float] | None = None
     width: int | None = None
     alarms: int | None = None
 
@@ -80,6 +83,7 @@ def mark(row: Mapping[str, Any], answer: Answer) -> Marks:
         step_error=predicted[0],
         step_inside=predicted[1],
         step_near=predicted[2],
+        advised=_advised(row, said),
         width=len(said[0][1]) if said else None,
     )
 
@@ -187,6 +191,14 @@ def _predicted(
             near = low <= most and least <= high
             return round(expected / without - 1, 4), least <= without <= most, near
     return None, None, None
+
+
+def _advised(row: Mapping[str, Any], said: Named) -> tuple[float, float] | None:
+    if not said or said[0][0].saving_ms is None:
+        return None
+    first, causes = said[0]
+    gained = next((cause["ms"] for cause in row["causes"] if cause["id"] in causes), None)
+    return None if gained is None else (first.saving_ms[1], gained)
 
 
 def _without(row: Mapping[str, Any], cause: Mapping[str, Any]) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.performance_page import table
+from benchmarks.rank_correlation import spearman
 from benchmarks.slowbench.marks import BOUND, HEALTHY
 from benchmarks.slowbench.shares import Share, share
 from benchmarks.slowbench.words import WORDS, claimed
@@ -169,6 +170,19 @@ def savings_table(cases: Sequence[Case]) -> str:
     within = [f"within {most:.0%}" for most in CLOSE]
     head = ("class", "median error", *within, "in the predicted interval", "or touching it")
     return table(head, rows)
+
+
+def advised_text(cases: Sequence[Case]) -> str:
+    """How what traceprobe promises of its first advice goes with what following it gained."""
+    each = [m["advised"] for m in marks(slow(cases), OURS) if m["advised"] is not None]
+    order = spearman([promised for promised, _ in each], [gained for _, gained in each])
+    if order is None:
+        return "Too few first advices promise anything."
+    ratio = median(promised / gained for promised, gained in each)
+    return (
+        f"Of {len(each)} runs the first advice was followed: it promised {ratio:.0%} of what that "
+        f"gained (median), and the rank correlation of the two, in ms, is {order:.2f}."
+    )
 
 
 def costs_table(cases: Sequence[Case], tools: Sequence[str]) -> str:
