@@ -515,9 +515,46 @@ def test_what_is_hardly_more_than_a_guess_is_headlined_as_possible(parts, marks,
 
 
 @pytest.mark.parametrize(
+    ("overhead", "unprofiled_ms", "said"),
+    [
+        (40, 1_000, "I/O, communication and overhead each take less than 5 %"),
+        (100, 1_000, "I/O and communication each take less than 5 %; overhead takes 10.0 % of the"),
+        (300, 1_000, "I/O and communication each take less than 5 %; overhead takes 30.0 % of the"),
+        (100, None, "overhead takes 10.0 %, below the 20 % that would make it the bound"),
+    ],
+)
+def test_a_reason_for_compute_says_how_large_ruled_out_overhead_is(overhead, unprofiled_ms, said):
+    ranks = [records.rank(step(0, 0, overhead))]
+    step_ns = None if unprofiled_ms is None else unprofiled_ms * 1e6
+    marks = frozenset({"operators"})
+    verdict = judge(ranks, None, records.quality(), marks, step_ns, Thresholds())
+    assert verdict.bound == "compute"
+    assert verdict.reasons[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("unprofiled_ms", "said"),
+    [
+        (None, "each 1,000 ms step goes"),
+        (1_010, "each 1,000 ms step goes"),
+        (1_030, "each 1,000 ms step (1,030 ms without the profiler) goes"),
+        (800, "each 800 ms step (1,000 ms with the profiler) goes"),
+        (600, "each 700 ms step (600 ms without the profiler) goes"),
+    ],
+)
+def test_the_headline_names_the_step_that_predictions_are_of(unprofiled_ms, said):
+    ranks = [records.rank(step(0, 0, 300))]
+    step_ns = None if unprofiled_ms is None else unprofiled_ms * 1e6
+    verdict = judge(ranks, None, records.quality(), frozenset(), step_ns, Thresholds())
+    assert said in verdict.headline
+
+
+@pytest.mark.parametrize(
     ("values", "words"),
     [
         ({"margin": 0.45}, "high confidence (95 %)"),
+        ({"margin": 0.3}, "high confidence (80 %)"),
+        ({"margin": 0.2951}, "medium confidence (79 %): the shares are close to another verdict"),
         ({"margin": 0.1}, "medium confidence (60 %): the shares are close to another verdict"),
         (
             {"margin": 0.45, "few-iterations": -0.45},

@@ -11,7 +11,7 @@ from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound, Term, Verdict
 from traceprobe.records.run import Run
-from traceprobe.verdict.bounds import Decision
+from traceprobe.verdict.bounds import CANDIDATES, Decision
 from traceprobe.verdict.confidence import total
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift
@@ -75,11 +75,16 @@ def doubt(terms: Sequence[Term]) -> str:
     return _DOUBTS.get(name) or next(term.why for term in terms if term.name == name)
 
 
+def sure_percent(confidence: float) -> str:
+    """The confidence in whole percent, cut off: 79.5 % are not yet the 80 % that count as high."""
+    return f"{int(round(100 * confidence, 3))} %"
+
+
 def how_sure(verdict: Verdict) -> str:
     """The confidence in words, and what it lacks; empty for an inconclusive verdict."""
     if verdict.bound == "inconclusive":
         return ""
-    number = f"{100 * verdict.confidence:.0f} %"
+    number = sure_percent(verdict.confidence)
     if verdict.confidence >= FIXED.sure:
         return f"high confidence ({number})"
     if verdict.headline.startswith("Possibly"):  # which says why
@@ -124,14 +129,22 @@ def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -
 
 
 def _every(corrected: Corrected) -> str:
-    """What the shares are parts of; a step that the profiler makes much longer, with both times."""
-    step, profiled = corrected.step_ms, corrected.profiled_step_ms
+    """What the shares are parts of; beside it the step with, or without, the profiler.
+
+    Predictions are of the step without a profiler, so it is named where the shares are of another.
+    """
+    step = corrected.step_ms
     if step is None:
         return " of the capture"
     every = f" of each {significant(step)} ms step"
-    if profiled is None or max(profiled / step, step / profiled) < FIXED.distortion:
-        return every
-    return f"{every} ({significant(profiled)} ms with the profiler)"
+    others = (
+        (corrected.unprofiled_step_ms, 1 + FIXED.misfit, "without"),
+        (corrected.profiled_step_ms, FIXED.distortion, "with"),
+    )
+    for other, factor, word in others:
+        if other is not None and max(other / step, step / other) >= factor:
+            return f"{every} ({significant(other)} ms {word} the profiler)"
+    return every
 
 
 def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
@@ -155,14 +168,7 @@ def reasons(
     sentences = []
     shares = corrected.shares
     if decision.bound == "compute" and any(r.step_marker for r in ranks):
-        largest = decision.secondary
-        sentences.append(
-            f"{SHARE_LABELS[largest]} takes {percent(shares[largest])}, below the "
-            f"{percent(thresholds.bound, 0)} that would make it the bound"
-            if largest
-            else "I/O, communication and overhead each take less than "
-            f"{percent(thresholds.notable, 0)}"
-        )
+        sentences.append(_why_compute(corrected, thresholds))
     elif decision.bound != "inconclusive":
         threshold = thresholds.mixed if decision.bound == "mixed" else thresholds.bound
         if not any(r.step_marker for r in ranks):
@@ -195,6 +201,27 @@ def reasons(
             "of all ranks together"
         )
     return sentences + corrected.notes
+
+
+def _why_compute(corrected: Corrected, thresholds: Thresholds) -> str:
+    """That nothing else is large enough; overhead that was ruled out may be, and is named."""
+    shares = {name: corrected.shares[name] for name in CANDIDATES}
+    overhead = shares["overhead"]
+    if corrected.overhead_ruled_out:
+        del shares["overhead"]
+    largest = max(shares, key=lambda name: shares[name])
+    if shares[largest] >= thresholds.notable:
+        return (
+            f"{SHARE_LABELS[largest]} takes {percent(shares[largest])}, below the "
+            f"{percent(thresholds.bound, 0)} that would make it the bound"
+        )
+    notable = percent(thresholds.notable, 0)
+    if overhead < thresholds.notable:
+        return f"I/O, communication and overhead each take less than {notable}"
+    return (
+        f"I/O and communication each take less than {notable}; overhead takes {percent(overhead)} "
+        "of the recorded step"
+    )
 
 
 def late(run: Run, step_ms: float | None) -> list[str]:

@@ -61,7 +61,7 @@ def _decided(verdict: Verdict) -> Iterator[Block]:
         yield Section("", "Why", blocks=[Text(verdict.reasons)])
     terms = [[term.name, signed(term.value), term.why] for term in verdict.confidence_terms]
     table = Table("Its terms", ["term", "adds", "because"], terms, frozenset({1}))
-    title = f"Confidence {100 * verdict.confidence:.0f} %"
+    title = f"Confidence {wording.sure_percent(verdict.confidence)}"
     yield Section("", title, blocks=[table] if terms else [])
     if verdict.thresholds:
         numbers = sorted(verdict.thresholds.items())
