@@ -523,3 +523,12 @@ def test_launches_into_a_queue_that_was_full_before_the_recording_wait(tmp_path,
     replay = report_of(path).ranks[0].replay
     each = sum(replay.host_ns) / sum(replay.ops)
     assert each > 0.9 * MS if own else each < 0.02 * MS
+
+
+def test_changes_of_one_factor_are_told_together_in_digits_that_matter():
+    speedup = {"backward": 2.2018, "forward": 2.2018, "recompute": 2.2018, "optimizer": 2.0}
+    assert Changes(speedup=speedup, fewer={"optimizer": 3.0}).words() == [
+        "forward, backward and recompute 2.2× as fast",
+        "optimizer twice as fast",
+        "fewer launches of the optimizer",
+    ]

@@ -234,6 +234,11 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join("–".join(map(str, span)) for span in found)
 
 
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
 def code_spans(text: str) -> list[tuple[str, bool]]:
     """`text` cut at its backticks, each piece with whether it is code.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.formatting import duration, percent, significant
+from traceprobe.formatting import duration, listed, percent, significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound, Term, Verdict
@@ -231,8 +231,7 @@ def late(run: Run, step_ms: float | None) -> list[str]:
         if run.straggler_cause is not None and run.straggler_cause != "other":
             who += f", which spends more time on {SHARE_LABELS[run.straggler_cause]}"
     elif run.late_ranks is not UNSET:
-        *most, last = map(str, run.late_ranks)
-        who = f"the other ranks wait for ranks {', '.join(most)} and {last}"
+        who = f"the other ranks wait for ranks {listed([*map(str, run.late_ranks)])}"
     elif step_ms is not None and (run.skew_ns or 0) / 1e6 > FIXED.straggling * step_ms:
         who = "no single rank is the straggler: ranks take turns being last"
     else:
