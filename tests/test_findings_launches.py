@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from tests import records
+from tests.analyses import report_of
+from tests.conftest import ROOT
 from tests.every_record import make_launches, make_sequence
 from tests.records import MS, STEPS
 from tests.test_findings import find, step
@@ -55,6 +58,13 @@ def test_what_a_program_does_already_is_no_advice():
     replayed = {"forward": 6_000.0, "backward": 9_000.0}
     graphs = advised(compiled_regions=regions, phase_kernels=replayed)
     assert graphs.advice.startswith("Most kernels are launched by CUDA graphs already")
+
+
+def test_replays_that_are_recorded_as_a_whole_are_cuda_graphs_too():
+    report = report_of(ROOT / "sample_traces" / "h200_gpt2_graph_level.sqlite.gz")
+    (found,) = (f for f in report.findings if f.id == "host-overhead")
+    assert found.advice.startswith("Most kernels are launched by CUDA graphs already")
+    assert found.predicted is msgspec.UNSET
 
 
 def test_the_first_series_says_what_fusing_it_saves_at_most_and_where_to_begin():

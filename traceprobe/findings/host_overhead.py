@@ -12,6 +12,7 @@ from traceprobe.findings.graph_breaks import compiled_regions
 from traceprobe.findings.host_stalls import FEWER_LAUNCHES, named_lines, unnamed_ms
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
+from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.records.site import Site
 
 _OFFLOADED = (
@@ -92,7 +93,13 @@ def host_overhead(evidence: Evidence) -> Answer:
 
 
 def replays_graphs(evidence: Evidence) -> bool:
-    """Whether most kernels of a step are launched by CUDA graphs: many more than are launched."""
+    """Whether most kernels of a step are launched by CUDA graphs: many more than are launched.
+
+    Where replays are recorded as a whole, by their time.
+    """
+    replays = evidence.named_ms("^CUDA graph ")
+    if replays and 2 * replays > evidence.kernel_ms(*KERNEL_CLASSES):
+        return True
     each = [
         (sum(host.phase_kernels.values()), host.launches_per_step)
         for host in (rank.summary.host for rank in evidence.ranks)
