@@ -222,8 +222,14 @@ def test_the_line_of_a_def_is_in_no_record(tmp_path):
 
 @pytest.mark.parametrize(
     ("saving_ms", "amount"),
-    [(9.0, "6.50 ms a step"), (None, "65 % of it"), (3.0, "65 % of it")],
-    ids=["less than the finding", "no saving", "more than the finding"],
+    [
+        (9.0, "6.50 ms a step"),
+        (None, "65 % of it"),
+        (3.0, "65 % of it"),
+        (19.0, "6.50 ms a step"),
+        (21.0, "65 % of it"),
+    ],
+    ids=["less", "no saving", "more than the finding", "half of it", "paid for elsewhere"],
 )
 def test_what_has_no_saving_per_step_has_no_amount_per_step(saving_ms, amount):
     site = Site(line=None, within=None, call="aten::item", ms_per_step=6.5, part=0.65)

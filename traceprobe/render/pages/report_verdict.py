@@ -50,8 +50,8 @@ def verdict_blocks(report: Report) -> Iterator[Block]:
         yield Bars(caption, "share of the step", [bar], relative=True, terse=True)
     else:
         yield Text(["No shares: nothing could be measured."])
-    if verdict.missing:
-        yield Section("", "What is missing", blocks=[Text(verdict.missing)])
+    if verdict.missing[1:]:  # the headline has the first
+        yield Section("", "What is missing too", blocks=[Text(verdict.missing[1:])])
     yield Section("decided", "How this was decided", blocks=[*_decided(verdict)], folded=True)
 
 
