@@ -480,6 +480,15 @@ def test_a_heavy_profiler_makes_overhead_a_guess_with_a_warning():
     assert "--unprofiled-step-ms" in warning.message
 
 
+@pytest.mark.parametrize(("unprofiled_ms", "beside"), [(1.4, ", under the profiler"), (None, "")])
+def test_what_the_profiler_made_longer_is_said_to_be_as_recorded(unprofiled_ms, beside):
+    report = host_bound(unprofiled_step_ms=unprofiled_ms)
+    (idle,) = (said for said in report.verdict.reasons if said.startswith("idle time"))
+    assert idle.startswith(f"idle time besides data waits{beside}: late launches")
+    (late,) = (f.evidence[0] for f in report.findings if f.id == "host-overhead")
+    assert late.endswith(f"launch and dependency latency{beside}")
+
+
 def test_the_unprofiled_step_time_settles_it():
     report = host_bound(unprofiled_step_ms=1.1)
     assert report.verdict.bound == "compute"

@@ -178,8 +178,11 @@ def reasons(
             f"(threshold {percent(threshold, 0)})"
             for name in decision.deciding
         ]
-    sentences += _data_wait(ranks, corrected.drift)
-    sentences += _idle(ranks)
+    profiled, step_ms = corrected.profiled_step_ms, corrected.step_ms
+    longer = profiled is not None and profiled >= FIXED.distortion * (step_ms or profiled)
+    beside = " under the profiler" if longer else ""  # what the capture has, before corrections
+    sentences += _data_wait(ranks, corrected.drift, beside)
+    sentences += _idle(ranks, beside)
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
         step = mean_step_ms(ranks)
         per = "per step" if step is not None else "in the capture"
@@ -244,7 +247,7 @@ def late(run: Run, step_ms: float | None) -> list[str]:
     return [who, f"why ranks are late: {', '.join(causes)}"] if causes else [who]
 
 
-def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
+def _data_wait(ranks: Sequence[Rank], drift: Drift | None, beside: str) -> list[str]:
     waited = sum(r.summary.partition_ns["idle_data_wait"] or 0 for r in ranks)
     inferred = sum(r.summary.host.data_wait_inferred_ns for r in ranks)
     window = sum(r.summary.window_ns for r in ranks) or 1
@@ -258,10 +261,10 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"
     who = "step" if runs_on_cpu(ranks) else "GPU"
-    return [f"the {who} waits {amount} for data, while the step thread is {where}"]
+    return [f"the {who} waits {amount} for data{beside}, while the step thread is {where}"]
 
 
-def _idle(ranks: Sequence[Rank]) -> list[str]:
+def _idle(ranks: Sequence[Rank], beside: str) -> list[str]:
     window = sum(r.summary.window_ns for r in ranks) or 1
     parts = {
         text: sum(r.summary.partition_ns[name] or 0 for r in ranks) / window
@@ -274,4 +277,5 @@ def _idle(ranks: Sequence[Rank]) -> list[str]:
     reported = (
         f"{text} {percent(share)}" for text, share in parts.items() if share >= FIXED.reported_part
     )
-    return [f"idle time besides data waits: {', '.join(reported)}"]
+    besides = f"data waits,{beside}" if beside else "data waits"
+    return [f"idle time besides {besides}: {', '.join(reported)}"]
