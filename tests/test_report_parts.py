@@ -168,6 +168,8 @@ def test_the_title_has_the_share_of_the_first_kernels():
         ("ncclDevKernel_Broadcast_RING_LL(ncclArgs<4096ul>)", "ncclDevKernel_Broadcast_RING_LL"),
         ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
         ("aten::relu", "aten::relu"),
+        ("## Call CompiledFxGraph f4lgtxvqppsprrrmkojrpcakd2ys ##", "compiled graph f4lgtxvq"),
+        ("## Call CompiledFxGraph", "## Call CompiledFxGraph"),
         ("<<<>>>", "<<<>>>"),
         ("", ""),
     ],

@@ -118,6 +118,7 @@ def test_a_trace_without_owners_of_that_time_has_no_sites(tmp_path):
         (None, None, "aten::mm", "in aten::mm"),
         ("3f786850e3", None, None, "at 3f786850e3"),
         (None, None, "void at::f<4, MulFunctor<float>>(int)", "in f"),
+        (None, None, "## Call CompiledFxGraph f4lgtxvqppsp ##", "in compiled graph f4lgtxvq"),
         ("a.py(7): f", None, "aten::item", "at a.py:7 in f (aten::item)"),
         ("x" * 300 + ".py(7): f", None, None, "at …" + "x" * 76 + ".py:7 in f"),
     ],

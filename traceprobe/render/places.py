@@ -46,8 +46,8 @@ def places(finding: Finding) -> list[tuple[str, str]]:
 
 
 def _call(name: str) -> str:
-    """An operator or a call by its name, a C++ kernel in a few words."""
-    return short_name(name) if "<" in name else name
+    """An operator or a call by its name, a C++ kernel or a compiled graph in a few words."""
+    return short_name(name) if "<" in name or name.startswith("##") else name
 
 
 def _end(name: str) -> str:
