@@ -143,6 +143,8 @@ def test_long_iterations_that_recur_count_in_the_shares():
     report = report_of(loop(evaluate_and_save, 21))
     assert report.ranks[0].summary.iterations_used == 20
     assert report.verdict.shares["other"] == pytest.approx(40 / (20 * 2 + 4 * 13), rel=0.1)
+    (other,) = (said for said in report.verdict.reasons if "counts as other" in said)
+    assert other == "what counts as other, per step: exposed copies to the host 2.00 ms"
 
 
 def test_other_findings_are_about_the_regular_iterations():
@@ -189,6 +191,7 @@ def test_one_epoch_that_begins_does_not_decide():
     report = report_of(loop(nothing, waits=lambda k: 3_000 * MS if k == 8 else 20_000))
     assert report.verdict.bound == "compute"
     assert "Iteration 7 took 3,002 ms (idle: waiting for data)" in report.verdict.headline
+    assert report.verdict.reasons[-1].endswith("with it the verdict would be: I/O-bound")
     assert "persistent_workers" in finding(report).advice
 
 

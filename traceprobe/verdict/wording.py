@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.formatting import duration, listed, percent, significant
+from traceprobe.formatting import duration, listed, percent, significant, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound, Term, Verdict
@@ -49,6 +49,12 @@ _IDLE = {
     "idle_latency": "launch and dependency latency",
 }
 
+_OF_OTHER = {
+    "d2h": "exposed copies to the host",
+    "idle_unexplained": "idle time that nothing explains",
+    "idle_profiler": "the profiler's own work",
+}
+
 
 def bound_label(bound: Bound, confidence: float, thresholds: Mapping[str, float]) -> str:
     """What the verdict is called, with "possibly" where it is hardly more than a guess.
@@ -59,7 +65,7 @@ def bound_label(bound: Bound, confidence: float, thresholds: Mapping[str, float]
     label = BOUND_LABELS[bound]
     if bound == "inconclusive" or confidence > thresholds.get("low_confidence", 0.0):
         return label
-    return f"Possibly {label if label.startswith('I/O') else label[0].lower() + label[1:]}"
+    return f"Possibly {within_sentence(label)}"
 
 
 def doubt(terms: Sequence[Term]) -> str:
@@ -183,6 +189,8 @@ def reasons(
     beside = " under the profiler" if longer else ""  # what the capture has, before corrections
     sentences += _data_wait(ranks, corrected.drift, beside)
     sentences += _idle(ranks, beside)
+    if shares["other"] >= thresholds.notable:
+        sentences += _other(ranks, beside)
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
         step = mean_step_ms(ranks)
         per = "per step" if step is not None else "in the capture"
@@ -262,6 +270,18 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None, beside: str) -> list[
         where = "inside data-loading ranges"
     who = "step" if runs_on_cpu(ranks) else "GPU"
     return [f"the {who} waits {amount} for data{beside}, while the step thread is {where}"]
+
+
+def _other(ranks: Sequence[Rank], beside: str) -> list[str]:
+    """What the share is of that is none of the four."""
+    steps = sum(r.summary.steps for r in ranks)
+    parts = {
+        text: sum(r.summary.partition_ns[name] or 0 for r in ranks) / steps
+        for name, text in _OF_OTHER.items()
+    }
+    per = "per step" if any(r.summary.iterations_used for r in ranks) else "in the capture"
+    told = [f"{text} {duration(ns)}" for text, ns in parts.items() if ns]
+    return [f"what counts as other, {per}{beside}: {', '.join(told)}"] if told else []
 
 
 def _idle(ranks: Sequence[Rank], beside: str) -> list[str]:
