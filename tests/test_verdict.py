@@ -480,6 +480,19 @@ def test_a_heavy_profiler_makes_overhead_a_guess_with_a_warning():
     assert "--unprofiled-step-ms" in warning.message
 
 
+@pytest.mark.parametrize(
+    ("kind", "where"), [("range", "between steps"), ("kernels", "in no call"), (None, "in no call")]
+)
+def test_only_ranges_have_something_between_them(kind, where):
+    waits = records.host(data_wait_inferred_ns=600 * records.STEPS * records.MS)
+    rank = records.rank(step(600), host=waits, marked=kind is not None)
+    if kind is not None:
+        rank = replace(rank, step_marker=replace(rank.step_marker, kind=kind))
+    verdict = judge([rank], None, records.quality(), frozenset(), None, Thresholds())
+    (said,) = (reason for reason in verdict.reasons if "for data" in reason)
+    assert said.endswith(f"while the step thread is {where}")
+
+
 @pytest.mark.parametrize(("unprofiled_ms", "beside"), [(1.4, ", under the profiler"), (None, "")])
 def test_what_the_profiler_made_longer_is_said_to_be_as_recorded(unprofiled_ms, beside):
     report = host_bound(unprofiled_step_ms=unprofiled_ms)

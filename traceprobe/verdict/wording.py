@@ -265,7 +265,9 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None, beside: str) -> list[
     amount = f"{duration(waited / steps)} per step" if steps else f"{percent(waited / window, 0)}"
     if drift is not None:
         amount = f"{duration(drift.after.data_wait_ns)} per step"
-    where = "between steps"
+    markers = {r.step_marker.kind for r in ranks if r.step_marker is not None}
+    # Only ranges have a between; elsewhere it is told by a host that makes no call.
+    where = "between steps" if markers & {"user", "range"} else "in no call"
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"
     who = "step" if runs_on_cpu(ranks) else "GPU"
