@@ -89,6 +89,24 @@ def test_unaligned_products_name_the_line_that_multiplies(tmp_path):
     assert (site.line, site.call) == ("model.py(93): forward", "aten::mm")
 
 
+def test_launches_of_an_optimizer_name_the_line_that_updates(tmp_path):
+    script = Script()
+    for k in range(6):
+        at = k * 10_000 * US
+        script.range(f"step {k}", at, at + 9_900 * US)
+        script.op("kernel", at + 100 * US, at + 5_000 * US, (at + 20 * US, at + 30 * US))
+        begin = at + 5_100 * US
+        script.operator("train.py(57): train", begin, at + 9_800 * US)
+        script.operator("Optimizer.step#AdamW.step", begin + US, at + 9_790 * US)
+        for n in range(100):
+            launch = begin + (10 + 40 * n) * US
+            times = (launch + 10 * US, launch + 35 * US)
+            script.op("kernel", *times, (launch, launch + 5 * US), name="MulFunctor")
+    _, found = findings_of(script, tmp_path)
+    (site,) = found["optimizer-launches"].sites
+    assert (site.line, site.part) == ("train.py(57): train", 1.0)
+
+
 def test_long_iterations_name_what_they_have_more_of(tmp_path):
     _, found = findings_of(loop(12, checkpoint=5), tmp_path)
     (site, *_) = found["long-iterations"].sites
