@@ -334,6 +334,21 @@ def test_ranges_that_count_the_loop_are_no_owners(tmp_path):
     assert not any("step" in name for name in ranges)
 
 
+def test_ranges_with_the_number_of_their_step_are_no_owners(tmp_path):
+    script = Script()
+    for step in range(3, 8):
+        begin = step * 10_000
+        script.range(f"step {step}", begin, begin + 9_000)
+        script.range(f"prepare {step}", begin + 100, begin + 3_000)
+        script.op("kernel", begin + 500, begin + 2_900, (begin + 200, begin + 300))
+        for layer in range(3, 5):
+            at = begin + 2_000 * layer
+            script.range(f"layer {layer}", at - 2_900, at - 1_000)
+            script.op("kernel", at - 2_000, at - 1_100, (at - 2_500, at - 2_400))
+    tree = report_from(script, tmp_path).tree()
+    assert set(tree.drop_nulls("range")["range"]) == {"layer 3", "layer 4"}
+
+
 def test_operators_of_autograds_nvtx_have_no_numbers(tmp_path):
     script = Script()
     for begin in (1_000, 3_000):

@@ -38,6 +38,16 @@ def test_equal_labels_are_told_apart(cli, reports):
     assert (found["base"]["label"], found["new"]["label"]) == ("x (1)", "x (2)")
 
 
+def test_files_of_one_name_are_called_after_their_folders(cli, tmp_path):
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        write_trace(tmp_path / name / "rank0.json", of_rank(0))
+    files = [tmp_path / name / "rank0.json" for name in ("before", "after")]
+    assert "before → after" in cli("compare", *files).expect(0).out
+    found = json.loads(cli("compare", files[0], files[0], "-o", "-").expect(0).out)
+    assert (found["base"]["label"], found["new"]["label"]) == ("rank0 (1)", "rank0 (2)")
+
+
 def test_traces_and_folders_of_ranks(cli, tmp_path):
     folder = tmp_path / "ranks"
     folder.mkdir()

@@ -104,7 +104,7 @@ def test_communication_says_how_much_of_it_is_hidden():
     rank = records.rank(step(communication=100), communication=mine, collectives_per_step=8.0)
     lines = find("communication-exposed", rank).evidence
     assert lines[1].startswith("75.0 % of communication overlaps")
-    assert "8.0 collectives per step" in lines[1]
+    assert "8 collectives per step" in lines[1]
 
 
 def test_the_rank_with_most_of_it_is_named():
@@ -113,6 +113,20 @@ def test_the_rank_with_most_of_it_is_named():
         for i, c in enumerate((10, 300, 20))
     ]
     assert find("communication-exposed", *ranks).evidence[-1] == "largest on rank 1: 30.0 %"
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"straggler_rank": 1}, "Look at the slowest rank first"),
+        ({"straggler_rank": None, "late_ranks": [0, 6]}, "Look at these ranks first"),
+        ({"straggler_rank": None}, "No single rank is to blame"),
+    ],
+)
+def test_ranks_that_are_late_together_are_looked_at_first(changes, advice):
+    together = records.run(skew_ns=300 * MS, **changes)
+    rank = records.rank(step(communication=300), communication=communication(300))
+    assert find("communication-skew", rank, together=together).advice.startswith(advice)
 
 
 @pytest.mark.parametrize(("skew", "status"), GRADES)
@@ -350,7 +364,7 @@ def test_the_calls_that_block_are_named():
     calls = {"cudaStreamSynchronize": 2.0, "cudaMemcpyAsync": 1.0}
     rank = records.rank(step(), host=host(syncs_per_step=3.0, blocking_calls=calls))
     (first, _) = find("synchronization", rank).evidence
-    assert first == ("3.0 blocking calls per step: 2 cudaStreamSynchronize, 1 cudaMemcpyAsync")
+    assert first == ("3 blocking calls per step: 2 cudaStreamSynchronize, 1 cudaMemcpyAsync")
 
 
 def test_the_rank_with_most_blocking_calls_names_them():

@@ -70,6 +70,13 @@ def test_gpus_before_ampere_are_told_fp16_and_no_tf32(gpu):
     assert applied(tf32_off, run(matmul_fp32=64, gpu=gpu)).status == "not-applicable"
 
 
+def test_the_evidence_tells_the_precisions_that_ran_and_no_others():
+    found = applied(lower_precision, run(matmul_fp32=64, matmul_unaligned=8))
+    told = "64.0 ms without tensor cores and 8.00 ms with unaligned operands"
+    assert found.evidence[0] == f"matrix kernels per step: {told}"
+    assert applied(lower_precision, run(reduction=64)).evidence == ["matrix kernels per step: none"]
+
+
 @pytest.mark.parametrize("gpu", ["Tesla K80", "Tesla M40"])
 def test_gpus_that_are_no_faster_in_16_bits_are_left_alone(gpu):
     assert applied(lower_precision, run(matmul_fp32=64, gpu=gpu)).status == "not-applicable"

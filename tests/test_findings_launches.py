@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from tests import records
+from tests.analyses import report_of
+from tests.conftest import ROOT
 from tests.every_record import make_launches, make_sequence
 from tests.records import MS, STEPS
 from tests.test_findings import evidence, find, step
@@ -76,6 +79,13 @@ def test_without_graph_breaks_the_host_launches_fewer_kernels():
     _, change = graph_breaks.examine(evidence(launching(compiled_regions=broken)))
     # Half of 900 launches, of whose time a third is left once they are compiled.
     assert change.speedup["host"] == pytest.approx(1.5)
+
+
+def test_replays_that_are_recorded_as_a_whole_are_cuda_graphs_too():
+    report = report_of(ROOT / "sample_traces" / "h200_gpt2_graph_level.sqlite.gz")
+    (found,) = (f for f in report.findings if f.id == "host-overhead")
+    assert found.advice.startswith("Most kernels are launched by CUDA graphs already")
+    assert found.predicted is msgspec.UNSET
 
 
 def test_the_first_series_says_what_fusing_it_saves_at_most_and_where_to_begin():

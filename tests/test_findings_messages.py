@@ -16,7 +16,8 @@ def talking(all_reduces, collectives=None, size=None, share=100):
     """A rank with as many all-reduces and collectives per step, and their bytes."""
     mine = replace(communication(share), all_reduces_per_step=all_reduces, bytes_per_step=size)
     count = all_reduces if collectives is None else collectives
-    return records.rank(step(communication=share), communication=mine, collectives_per_step=count)
+    parts = step(communication=share, optimizer=10)
+    return records.rank(parts, communication=mine, collectives_per_step=count)
 
 
 PREDICTED = {"predicted_all_reduces_per_step": 8}
@@ -90,7 +91,12 @@ def test_larger_messages_are_advised_where_small_ones_are_exposed(size, share, s
         ({"backward": 300, "communication": 100}, 400, "longer than the backward pass"),
         ({"backward": 300, "communication": 100}, 100, "no communication is hidden"),
         ({"backward": 300, "communication": 100}, 200, "starts earlier in the backward pass"),
-        ({"forward": 300, "communication": 100}, 400, "starts earlier in the backward pass"),
+        (
+            {"forward": 300, "optimizer": 9, "communication": 100},
+            400,
+            "starts earlier in the backward pass",
+        ),
+        ({"forward": 300, "communication": 100}, 400, "so no gradients are sent"),
     ],
 )
 def test_buckets_are_advised_by_what_they_can_hide(parts, total, words):

@@ -224,6 +224,15 @@ def test_a_reader_is_told_how_much_can_go():
     assert said == "Between 14.0 and 31.0 of 73.0 ms a step can go."
 
 
+@pytest.mark.parametrize(("status", "said"), [("warn", "At this precision at"), ("pass", "At")])
+def test_a_bound_that_leaves_out_what_a_finding_asks_for_says_so(status, said):
+    report = bounded(42.0, 73.0, 73.0)
+    other = replace(report.findings[0], id="lower-precision", status=status)
+    report = replace(report, findings=[other])
+    (sentence,) = report_headroom.sentences(report)
+    assert sentence == f"{said} most 31.0 of 73.0 ms a step can go."
+
+
 def test_every_output_says_it_and_why():
     report = bounded(42.0, 59.0, 73.0)
     said = "Between 14.0 and 31.0 of 73.0 ms a step can go"

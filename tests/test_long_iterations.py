@@ -115,6 +115,20 @@ def test_findings_are_held_against_the_calibration_that_they_are_about():
     assert shown < waits.saving_ms_per_step <= shown + 4.4 - rank.long.regular_ms + 1e-3
 
 
+def test_the_saving_is_no_more_than_without_the_profiler():
+    def think_now_and_then(program, k):
+        if k % 5 == 4:
+            think(program, 10 * MS)
+
+    trace = loop(think_now_and_then).trace()
+    recorded = finding(traceprobe.analyze(trace)).saving_ms_per_step
+    noted = {"unprofiled_step_ms": 3.0, "calibration_step_ms": [2.0, 2.0, 2.0, 2.0, 7.0]}
+    report = traceprobe.analyze(replace(trace, metadata={**trace.metadata, "traceprobe": noted}))
+    found = finding(report)
+    assert found.saving_ms_per_step == 1.0 < recorded
+    assert found.evidence[1].endswith(", 1.00 ms without the profiler")
+
+
 def test_the_picture_shows_a_usual_iteration_the_slowest_and_a_long_one():
     report = report_of(loop(evaluate_and_save))
     rank = report.ranks[0]
@@ -129,6 +143,8 @@ def test_long_iterations_that_recur_count_in_the_shares():
     report = report_of(loop(evaluate_and_save, 21))
     assert report.ranks[0].summary.iterations_used == 20
     assert report.verdict.shares["other"] == pytest.approx(40 / (20 * 2 + 4 * 13), rel=0.1)
+    (other,) = (said for said in report.verdict.reasons if "counts as other" in said)
+    assert other == "what counts as other, per step: exposed copies to the host 2.00 ms"
 
 
 def test_other_findings_are_about_the_regular_iterations():
@@ -175,6 +191,7 @@ def test_one_epoch_that_begins_does_not_decide():
     report = report_of(loop(nothing, waits=lambda k: 3_000 * MS if k == 8 else 20_000))
     assert report.verdict.bound == "compute"
     assert "Iteration 7 took 3,002 ms (idle: waiting for data)" in report.verdict.headline
+    assert report.verdict.reasons[-1].endswith("with it the verdict would be: I/O-bound")
     assert "persistent_workers" in finding(report).advice
 
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from tests import records
 from tests.report_factory import make_report
 from traceprobe.findings import RULES
 from traceprobe.records.report import Finding
@@ -38,14 +39,14 @@ MISSING = finding("gpu-rows-missing", status="fail")
 DRAINED = finding("prefetch-drained")
 
 
-def fixes(*findings, bound="io", shares=None, skew=UNSET, secondary=None, most=3):
+def fixes(*findings, bound="io", shares=None, skew=UNSET, secondary=None, most=3, run=None):
     report = make_report("io")
     shares = shares or {"io": 0.4, "overhead": 0.3, "compute": 0.3}
     every = dict.fromkeys(("io", "communication", "overhead", "compute", "other"), 0.0)
     verdict = replace(
         report.verdict, bound=bound, shares={**every, **shares}, skew=skew, secondary=secondary
     )
-    report = replace(report, verdict=verdict, findings=list(findings))
+    report = replace(report, verdict=verdict, findings=list(findings), run=run)
     return [fix.id for fix in first_fixes(report, most)]
 
 
@@ -72,6 +73,13 @@ def test_of_two_causes_the_larger_saving_comes_first():
     assert fixes(LOADER, HOST, PRECISION, bound="mixed", secondary="io+overhead") == [
         *("host-overhead", "lower-precision", "data-wait")
     ]
+
+
+@pytest.mark.parametrize(("cause", "first"), [("overhead", SKEW.id), ("compute", HOST.id)])
+def test_waiting_for_late_ranks_is_about_what_makes_them_late(cause, first):
+    run = records.run(skew_ns=60 * records.MS, skew_causes={cause: 0.9, "other": 0.1})
+    waits = replace(SKEW, saving_ms_per_step=60.0)
+    assert fixes(HOST, waits, bound="overhead", run=run)[0] == first
 
 
 @pytest.mark.parametrize(("gain", "first"), [(5.0, "host-overhead"), (10.0, "synchronization")])

@@ -7,6 +7,7 @@ import pytest
 
 from tests.rendering import html_of
 from tests.report_factory import PARTITIONS, make_empty_report, make_rank, make_report, make_run
+from traceprobe.records.prediction import PredictedSaving
 from traceprobe.records.rank import Iteration
 from traceprobe.records.report import Term
 from traceprobe.records.summary import KernelShare, StepTimes
@@ -167,6 +168,8 @@ def test_the_title_has_the_share_of_the_first_kernels():
         ("ncclDevKernel_Broadcast_RING_LL(ncclArgs<4096ul>)", "ncclDevKernel_Broadcast_RING_LL"),
         ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
         ("aten::relu", "aten::relu"),
+        ("## Call CompiledFxGraph f4lgtxvqppsprrrmkojrpcakd2ys ##", "compiled graph f4lgtxvq"),
+        ("## Call CompiledFxGraph", "## Call CompiledFxGraph"),
         ("<<<>>>", "<<<>>>"),
         ("", ""),
     ],
@@ -275,6 +278,30 @@ def test_a_bound_without_advice_is_said_to_have_none():
     assert second.sentences == [
         "No check names what makes I/O take so long; the timeline shows where it is."
     ]
+
+
+def predicted(ms):
+    return PredictedSaving(ms=ms, low_ms=0.0, high_ms=ms)
+
+
+def test_what_is_missing_is_said_once():
+    report = make_report("inconclusive")
+    said = "no steps; mark them"
+    verdict = change(report.verdict, missing=[said], headline=f"No verdict: {said}.")
+    page = html_of(change(report, verdict=verdict))
+    assert "What is missing" not in page
+    more = change(verdict, missing=[*verdict.missing, "no GPU rows"])
+    assert "What is missing too" in html_of(change(report, verdict=more))
+
+
+def test_a_bound_with_advice_that_is_not_the_first_is_not_said_to_have_none():
+    report = make_report("overhead")
+    (fix, *_) = (f for f in report.findings if f.status == "fail" and f.saving_ms_per_step)
+    loader = change(fix, id="data-wait", saving_of=["idle_data_wait"], predicted=predicted(9.0))
+    launches = change(fix, id="host-overhead", saving_of=["idle_host"], predicted=predicted(1.0))
+    verdict = change(report.verdict, shares={**report.verdict.shares, "io": 0.1})
+    (found,) = advice_section(change(report, findings=[loader, launches], verdict=verdict)).blocks
+    assert found.first == ["data-wait", "host-overhead"]
 
 
 @pytest.mark.parametrize(("kind", "device"), [("gpu", "GPU"), ("cpu", "CPU")])

@@ -89,6 +89,24 @@ def test_unaligned_products_name_the_line_that_multiplies(tmp_path):
     assert (site.line, site.call) == ("model.py(93): forward", "aten::mm")
 
 
+def test_launches_of_an_optimizer_name_the_line_that_updates(tmp_path):
+    script = Script()
+    for k in range(6):
+        at = k * 10_000 * US
+        script.range(f"step {k}", at, at + 9_900 * US)
+        script.op("kernel", at + 100 * US, at + 5_000 * US, (at + 20 * US, at + 30 * US))
+        begin = at + 5_100 * US
+        script.operator("train.py(57): train", begin, at + 9_800 * US)
+        script.operator("Optimizer.step#AdamW.step", begin + US, at + 9_790 * US)
+        for n in range(100):
+            launch = begin + (10 + 40 * n) * US
+            times = (launch + 10 * US, launch + 35 * US)
+            script.op("kernel", *times, (launch, launch + 5 * US), name="MulFunctor")
+    _, found = findings_of(script, tmp_path)
+    (site,) = found["optimizer-launches"].sites
+    assert (site.line, site.part) == ("train.py(57): train", 1.0)
+
+
 def test_long_iterations_name_what_they_have_more_of(tmp_path):
     _, found = findings_of(loop(12, checkpoint=5), tmp_path)
     (site, *_) = found["long-iterations"].sites
@@ -118,6 +136,7 @@ def test_a_trace_without_owners_of_that_time_has_no_sites(tmp_path):
         (None, None, "aten::mm", "in aten::mm"),
         ("3f786850e3", None, None, "at 3f786850e3"),
         (None, None, "void at::f<4, MulFunctor<float>>(int)", "in f"),
+        (None, None, "## Call CompiledFxGraph f4lgtxvqppsp ##", "in compiled graph f4lgtxvq"),
         ("a.py(7): f", None, "aten::item", "at a.py:7 in f (aten::item)"),
         ("x" * 300 + ".py(7): f", None, None, "at …" + "x" * 76 + ".py:7 in f"),
     ],
@@ -222,8 +241,14 @@ def test_the_line_of_a_def_is_in_no_record(tmp_path):
 
 @pytest.mark.parametrize(
     ("saving_ms", "amount"),
-    [(9.0, "6.50 ms a step"), (None, "65 % of it"), (3.0, "65 % of it")],
-    ids=["less than the finding", "no saving", "more than the finding"],
+    [
+        (9.0, "6.50 ms a step"),
+        (None, "65 % of it"),
+        (3.0, "65 % of it"),
+        (19.0, "6.50 ms a step"),
+        (21.0, "65 % of it"),
+    ],
+    ids=["less", "no saving", "more than the finding", "half of it", "paid for elsewhere"],
 )
 def test_what_has_no_saving_per_step_has_no_amount_per_step(saving_ms, amount):
     site = Site(line=None, within=None, call="aten::item", ms_per_step=6.5, part=0.65)

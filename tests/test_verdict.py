@@ -480,6 +480,28 @@ def test_a_heavy_profiler_makes_overhead_a_guess_with_a_warning():
     assert "--unprofiled-step-ms" in warning.message
 
 
+@pytest.mark.parametrize(
+    ("kind", "where"), [("range", "between steps"), ("kernels", "in no call"), (None, "in no call")]
+)
+def test_only_ranges_have_something_between_them(kind, where):
+    waits = records.host(data_wait_inferred_ns=600 * records.STEPS * records.MS)
+    rank = records.rank(step(600), host=waits, marked=kind is not None)
+    if kind is not None:
+        rank = replace(rank, step_marker=replace(rank.step_marker, kind=kind))
+    verdict = judge([rank], None, records.quality(), frozenset(), None, Thresholds())
+    (said,) = (reason for reason in verdict.reasons if "for data" in reason)
+    assert said.endswith(f"while the step thread is {where}")
+
+
+@pytest.mark.parametrize(("unprofiled_ms", "beside"), [(1.4, ", under the profiler"), (None, "")])
+def test_what_the_profiler_made_longer_is_said_to_be_as_recorded(unprofiled_ms, beside):
+    report = host_bound(unprofiled_step_ms=unprofiled_ms)
+    (idle,) = (said for said in report.verdict.reasons if said.startswith("idle time"))
+    assert idle.startswith(f"idle time besides data waits{beside}: late launches")
+    (late,) = (f.evidence[0] for f in report.findings if f.id == "host-overhead")
+    assert late.endswith(f"launch and dependency latency{beside}")
+
+
 def test_the_unprofiled_step_time_settles_it():
     report = host_bound(unprofiled_step_ms=1.1)
     assert report.verdict.bound == "compute"
@@ -520,9 +542,46 @@ def test_what_is_hardly_more_than_a_guess_is_headlined_as_possible(parts, marks,
 
 
 @pytest.mark.parametrize(
+    ("overhead", "unprofiled_ms", "said"),
+    [
+        (40, 1_000, "I/O, communication and overhead each take less than 5 %"),
+        (100, 1_000, "I/O and communication each take less than 5 %; overhead takes 10.0 % of the"),
+        (300, 1_000, "I/O and communication each take less than 5 %; overhead takes 30.0 % of the"),
+        (100, None, "overhead takes 10.0 %, below the 20 % that would make it the bound"),
+    ],
+)
+def test_a_reason_for_compute_says_how_large_ruled_out_overhead_is(overhead, unprofiled_ms, said):
+    ranks = [records.rank(step(0, 0, overhead))]
+    step_ns = None if unprofiled_ms is None else unprofiled_ms * 1e6
+    marks = frozenset({"operators"})
+    verdict = judge(ranks, None, records.quality(), marks, step_ns, Thresholds())
+    assert verdict.bound == "compute"
+    assert verdict.reasons[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("unprofiled_ms", "said"),
+    [
+        (None, "each 1,000 ms step goes"),
+        (1_010, "each 1,000 ms step goes"),
+        (1_030, "each 1,000 ms step (1,030 ms without the profiler) goes"),
+        (800, "each 800 ms step (1,000 ms with the profiler) goes"),
+        (600, "each 700 ms step (600 ms without the profiler) goes"),
+    ],
+)
+def test_the_headline_names_the_step_that_predictions_are_of(unprofiled_ms, said):
+    ranks = [records.rank(step(0, 0, 300))]
+    step_ns = None if unprofiled_ms is None else unprofiled_ms * 1e6
+    verdict = judge(ranks, None, records.quality(), frozenset(), step_ns, Thresholds())
+    assert said in verdict.headline
+
+
+@pytest.mark.parametrize(
     ("values", "words"),
     [
         ({"margin": 0.45}, "high confidence (95 %)"),
+        ({"margin": 0.3}, "high confidence (80 %)"),
+        ({"margin": 0.2951}, "medium confidence (79 %): the shares are close to another verdict"),
         ({"margin": 0.1}, "medium confidence (60 %): the shares are close to another verdict"),
         (
             {"margin": 0.45, "few-iterations": -0.45},

@@ -523,3 +523,33 @@ def test_launches_into_a_queue_that_was_full_before_the_recording_wait(tmp_path,
     replay = report_of(path).ranks[0].replay
     each = sum(replay.host_ns) / sum(replay.ops)
     assert each > 0.9 * MS if own else each < 0.02 * MS
+
+
+def test_changes_of_one_factor_are_told_together_in_digits_that_matter():
+    speedup = {"backward": 2.2018, "forward": 2.2018, "recompute": 2.2018, "optimizer": 2.0}
+    assert Changes(speedup=speedup, fewer={"optimizer": 3.0}).words() == [
+        "forward, backward and recompute 2.2× as fast",
+        "optimizer twice as fast",
+        "fewer launches of the optimizer",
+    ]
+
+
+@pytest.mark.parametrize(("gap_us", "needed"), [(5, 2), (20, 2), (200, 1)])
+def test_a_wait_without_a_record_is_for_what_ended_just_before(tmp_path, gap_us, needed):
+    """AMD's traces have no records of events: only the start tells what was waited for."""
+    script = Script()
+    for at in range(0, 8 * 4 * MS, 4 * MS):
+        script.range(f"step {at // (4 * MS)}", at, at + 4 * MS - 1)
+        call = iter(range(at, at + MS, 10 * US))
+        done = at + 3_200 * US
+        for stream, kind, t0, t1 in (
+            (7, "kernel", at + 100 * US, at + 1_000 * US),
+            (20, "comm", at + 1_002 * US, done),
+            (7, "kernel", done + gap_us * US, at + 3_900 * US),
+        ):
+            script.call("hipStreamWaitEvent", begin := next(call), begin + US)
+            launch = (begin := next(call), begin + US)
+            script.op(kind, t0, t1, launch, stream=stream)
+    path = kineto.write(script.build(), tmp_path / "t.json")
+    edges = traceprobe.analyze(traceprobe.load(path)).critical_path.edges
+    assert edges.inferred == 4 * needed  # the collective its kernels, and mostly one the collective

@@ -234,6 +234,16 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join("–".join(map(str, span)) for span in found)
 
 
+def within_sentence(words: str) -> str:
+    """A title as it stands in the midst of a sentence: `compute-bound`, but `I/O-bound`."""
+    return words if words.startswith("I/O") else words[:1].lower() + words[1:]
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
 def code_spans(text: str) -> list[tuple[str, bool]]:
     """`text` cut at its backticks, each piece with whether it is code.
 

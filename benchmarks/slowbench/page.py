@@ -56,9 +56,10 @@ python -m benchmarks.slowbench score DIR --hta ~/peers/hta --nsys-ai ~/peers/nsy
 python -m benchmarks.slowbench page
 ```
 
-The recordings of this page are in `benchmarks/slowbench/captures/h200`, by the first machine. Those of seeds 1 and 2 were
-drawn by earlier recipes of the programs, whose controls were in part not tuned (their misses say
-so); their rows have all options. Seed 501468 was sealed until it was scored.
+The recordings of this page are in `benchmarks/slowbench/captures/h200`, called after the first
+machine. Those of seeds 1 and 2 were drawn by earlier recipes of the programs, whose controls were
+in part not tuned (their misses say so); their rows have all options. Seed 501468 was sealed until
+it was scored.
 
 Seed 615294 was sealed until it was scored, before anybody looked at its 172 recordings: with the
 words of that day 85 of 106 causes were first, four causes having no word, and the class was right
@@ -80,7 +81,8 @@ The sealed seed, 393488, was drawn and recorded after all of this, on two H100s,
 asked once about its 29 recordings before anybody looked at them. It is open from now on. Of 62
 cases 14 found no room in 80 GB beside others that waited for their turn, one was too large, and 18
 had a twin among these, which would have timed them: one of the four that were recorded all the same
-is healthy, and has an alarm, as its loader was late. Since then `graph-breaks` counts launches, too.
+is healthy, and has an alarm, as its loader was late. Since then `graph-breaks` counts launches,
+too.
 
 `score` asks each tool once about each recording and goes on where it was ended; answers lie in
 `DIR/answers.jsonl`. Environments of the other tools are made as

@@ -48,7 +48,7 @@ class Source(msgspec.Struct, frozen=True):
 def read_all(
     arguments: Sequence[str], step: str | None, delivery: Delivery, least: int | None = None
 ) -> list[Observed]:
-    """Several runs, told apart by their labels; equal ones get a number.
+    """Several runs, told apart by their labels; of equal ones by their folders, else by a number.
 
     What is to be written of them is checked before any is analysed.
 
@@ -66,13 +66,23 @@ def read_all(
     delivery.check(file for source in sources for file in source.files)
     options = Options(step=step)
     runs = [_read(source, options, least) for source in sources]
-    labels = [run.label for run in runs]
-    return [
-        replace(run, label=f"{run.label} ({labels[: n + 1].count(run.label)})")
-        if labels.count(run.label) > 1
-        else run
-        for n, run in enumerate(runs)
-    ]
+    labels = _told_apart([run.label for run in runs], sources)
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def _told_apart(labels: Sequence[str], sources: Sequence[Source]) -> list[str]:
+    """Labels of which no two are equal: a rank's file is called the same in every folder."""
+    found = list(labels)
+    for label in set(labels):
+        alike = [n for n, other in enumerate(labels) if other == label]
+        folders = {
+            n: None if sources[n].label else _folder(Path(sources[n].path).parent) for n in alike
+        }
+        known = {name for name in folders.values() if name is not None}
+        apart = len(known) == len(alike) and not known & set(labels)
+        for place, n in enumerate(alike if len(alike) > 1 else [], 1):
+            found[n] = (folders[n] if apart else None) or f"{label} ({place})"
+    return found
 
 
 def find(argument: str, *, quiet: bool) -> Source:

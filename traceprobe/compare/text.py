@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from traceprobe.compare.run import Observed, device_names, settings
-from traceprobe.formatting import counted, pace, plain, plus_minus, significant
+from traceprobe.formatting import counted, pace, plain, plus_minus, significant, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, SHARE_CLASSES, label_of
 from traceprobe.records.comparison import Change, Direction, OperatorChange, Per, RunSummary
 from traceprobe.records.report import Message
@@ -221,7 +221,7 @@ def cautions(
 
 def bound_text(run: RunSummary) -> str:
     """What bounds a run, and the runner-up, inside a sentence."""
-    first = BOUND_LABELS[run.bound].lower().replace("i/o", "I/O")
+    first = within_sentence(BOUND_LABELS[run.bound])
     return first if run.secondary is None else f"{first}, then {label_of(run.secondary)}"
 
 

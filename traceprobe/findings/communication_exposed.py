@@ -6,7 +6,7 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import plain
+from traceprobe.formatting import counted, plain
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
@@ -22,6 +22,13 @@ BUFFERS = (
 )
 TOO_LONG = "The messages take longer than the backward pass, so buckets alone cannot hide them."
 OVERLAP = "Tune `bucket_cap_mb` so that the all-reduce starts earlier in the backward pass."
+FORWARD_ONLY = (
+    "These steps have no backward pass and no update, so no gradients are sent: the model itself "
+    "communicates, as where its tensors, sequences or experts are split. Split it over fewer GPUs, "
+    "or over such as NVLink joins, and give each rank more work."
+)
+_OF_TRAINING = ("backward", "recompute", "optimizer", "graph")
+"""Phases of which a step of training has some; a graph may have any."""
 HIDDEN = Changes(overlapped=frozenset({"communication"}))
 CHANGES = {
     FEWER: Changes(bucket_mb=FIXED.bucket_mb),
@@ -60,15 +67,16 @@ def communication_exposed(evidence: Evidence) -> Answer:
     overlap = fmean(c.overlap_pct for c in communication)
     broadcasts = _broadcasts(evidence)
     buckets = _buckets(evidence, small=small, overlap_pct=overlap)
-    advice = [LESS, buckets] if buckets == TOO_LONG else [buckets, LESS]
-    if matters and broadcasts:
+    gradients = buckets != FORWARD_ONLY
+    advice = [LESS, buckets] if buckets == TOO_LONG else [buckets, *([LESS] if gradients else [])]
+    if matters and broadcasts and gradients:
         advice.insert(1, BUFFERS)
     return Answer(
         status,
         [
             f"{evidence.amount(ms)} of communication while nothing is computed",
             f"{overlap:.1f} % of communication overlaps with computation"
-            + (f", {fmean(counts):.1f} collectives per step" if counts else ""),
+            + (f", {counted(fmean(counts), 'collective')} per step" if counts else ""),
             f"messages are small: {(size or 0) / 1e3:.1f} kB on average" if small else "",
             f"{plain(broadcasts)} broadcasts per step, as DDP makes for buffers"
             if broadcasts
@@ -77,12 +85,14 @@ def communication_exposed(evidence: Evidence) -> Answer:
         ],
         evidence.saving(_transfer_ms(evidence), "communication"),
         " ".join(advice),
-        changes=CHANGES.get(buckets, HIDDEN),
+        changes=CHANGES.get(buckets, HIDDEN) if gradients else None,
     )
 
 
 def _buckets(evidence: Evidence, *, small: bool, overlap_pct: float) -> str:
     """What the buckets should be, or why they do not matter."""
+    if evidence.busy_ms("forward") and not evidence.busy_ms(*_OF_TRAINING):
+        return FORWARD_ONLY
     if small:
         return FEWER
     backward = evidence.busy_ms("backward", "recompute")

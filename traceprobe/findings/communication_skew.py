@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import duration
+from traceprobe.records.run import Run
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.wording import late
 
 SLOWEST = (
     "Look at the slowest rank first: its own finding is the cause, the collective is only where "
     "the others wait."
+)
+SLOW_ONES = (
+    "Look at these ranks first: what they spend more time on is the cause, the collective is only "
+    "where the others wait."
 )
 ALL_RANKS = "Analyze the trace files of all ranks together: `traceprobe analyze rank*.json.gz`."
 SAME_STEPS = (
@@ -54,6 +61,12 @@ def communication_skew(evidence: Evidence) -> Answer:
             *who,
         ],
         evidence.saving(ms, "communication"),
-        TURNS if run.straggler_rank is None and who else SLOWEST,
+        _advice(run) if who else SLOWEST,
         changes=Changes(removed=frozenset({"skew"})),
     )
+
+
+def _advice(run: Run) -> str:
+    if run.straggler_rank is not None:
+        return SLOWEST
+    return TURNS if run.late_ranks is UNSET else SLOW_ONES

@@ -66,6 +66,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         memory: what it recorded of the device's memory, if anything.
         long: the iterations of each rank that do more than the regular ones, where there are any.
         whole: the ranks with these; as `ranks` where there are none.
+        whole_step_ms: step with these and without a profiler, where that is known.
         loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
         compiler: what it recorded of torch.compile, if anything was compiled.
         blocks: what it recorded of its blocks of steps, by rank.
@@ -85,6 +86,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     memory: Memory | None = None
     long: Sequence[LongIterations] = ()
     whole: Sequence[Rank] = ()
+    whole_step_ms: float | None = None
     loader: Loader | None = None
     compiler: CompilerNotes | None = None
     blocks: Mapping[int, Sequence[Block]] = msgspec.field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -21,7 +22,13 @@ def fewer_launches(evidence: Evidence) -> Changes | None:
 
 
 def replays_graphs(evidence: Evidence) -> bool:
-    """Whether most kernels of a step are launched by CUDA graphs: many more than are launched."""
+    """Whether most kernels of a step are launched by CUDA graphs: many more than are launched.
+
+    Where replays are recorded as a whole, by their time.
+    """
+    replays = evidence.named_ms("^CUDA graph ")
+    if replays and 2 * replays > evidence.kernel_ms(*KERNEL_CLASSES):
+        return True
     each = [
         (sum(host.phase_kernels.values()), host.launches_per_step)
         for host in (rank.summary.host for rank in evidence.ranks)

@@ -40,9 +40,9 @@ _UNKNOWN = (
     definition="Iterations, at most one in three, that last 1.5 medians or more, waiting for data "
     "left out, or a single wait for data of ten medians. They come every n-th iteration where at "
     "least three are recorded at that distance, and none at it is regular. The saving is what they "
-    "take beyond the others, per step; nothing where it happened once, or where they have no "
-    "period and run no more operations than the others. Other findings are about the others "
-    "alone.",
+    "take beyond the others, per step, no more than without the profiler where that is known; "
+    "nothing where it happened once, or where they have no period and run no more operations than "
+    "the others. Other findings are about the others alone.",
     verify="Time the loop without evaluation, checkpoints and logging.",
 )
 def long_iterations(evidence: Evidence) -> Answer:
@@ -60,18 +60,30 @@ def long_iterations(evidence: Evidence) -> Answer:
     fills = {name: ns for name, ns in largest if ns >= FIXED.filling * found.extra_ns}
     told = ", ".join(f"{CLASS_LABELS[name]} {duration(ns / count)}" for name, ns in fills.items())
     unsaved = _unsaved(found)
+    saved = _without_profiler(evidence, ms)
+    slowed = f", {significant(saved)} ms without the profiler" if saved < ms else ""
     return Answer(
         "warn" if unsaved else evidence.grade(share),
         [
             f"{_which(found, regular + count)} took {duration(found.extra_ns / count)} more than "
             f"the others ({significant(found.regular_ms)} ms)",
-            unsaved or f"that is {significant(ms)} ms per step ({percent(share)} of the mean step)",
+            unsaved
+            or f"that is {significant(ms)} ms per step ({percent(share)} of the mean step)"
+            + slowed,
             f"more in each of them: {told}" if told else "",
         ],
-        None if unsaved else Saving(round(ms, 6)),
+        None if unsaved else Saving(round(saved, 6)),
         _advice(found, [*fills]),
         find_sites(extra_owners(evidence.whole, evidence.ranks)),
     )
+
+
+def _without_profiler(evidence: Evidence, ms: float) -> float:
+    """The extra time per step, no more than without the profiler where that is known."""
+    if evidence.whole_step_ms is None:
+        return ms
+    more = evidence.whole_step_ms - evidence.corrected_step_ms()
+    return min(ms, more) if more > 0 else ms
 
 
 def _which(found: LongIterations, among: int) -> str:

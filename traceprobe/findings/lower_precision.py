@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
-from traceprobe.formatting import significant
+from traceprobe.formatting import listed, significant
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.thresholds import FIXED
 
@@ -37,13 +37,8 @@ def lower_precision(evidence: Evidence) -> Answer:
     if not evidence.has_kernels:
         return not_applicable("the run has no GPU kernels")
     fp32, tf32 = evidence.kernel_ms("matmul_fp32"), evidence.kernel_ms("matmul_tf32")
-    three, half = evidence.kernel_ms("matmul_3xtf32"), evidence.kernel_ms("matmul_half")
-    times = (
-        f"{significant(fp32)} ms {evidence.per} in matrix kernels without tensor cores, "
-        f"{significant(tf32 + three)} ms in TF32, "
-        f"{significant(half + evidence.kernel_ms('matmul_unaligned'))} ms in 16 bits or fewer or "
-        "unaligned"
-    )
+    three = evidence.kernel_ms("matmul_3xtf32")
+    times = _times(evidence, fp32, tf32 + three)
     status = evidence.flag(evidence.kernel_ms(*PRODUCTS))
     if status == "pass":
         return Answer(status, [times])
@@ -78,6 +73,18 @@ def lower_precision(evidence: Evidence) -> Answer:
         ADVICE[target],
         changes=evidence.faster(usual, FIXED.half_margin * (spent - usual) / usual),
     )
+
+
+def _times(evidence: Evidence, fp32: float, tf32: float) -> str:
+    """What matrix kernels take in each precision that ran."""
+    parts = {
+        "without tensor cores": fp32,
+        "in TF32": tf32,
+        "in 16 bits or fewer": evidence.kernel_ms("matmul_half"),
+        "with unaligned operands": evidence.kernel_ms("matmul_unaligned"),
+    }
+    told = [f"{significant(ms)} ms {how}" for how, ms in parts.items() if ms]
+    return f"matrix kernels {evidence.per}: {listed(told) or 'none'}"
 
 
 def _target(devices: Sequence[Gpu]) -> str | None:

@@ -42,6 +42,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
         ],
         evidence.saving(most, "optimizer", *HOST_IDLE) if warned else None,
         f"{better_form(evidence.ranks, on_cpu=False)}." if warned else "",
+        [site for site in evidence.sites("optimizer") if site.line],  # kernels alone tell nothing
         changes=cheaper_updates(evidence),
     )
 

@@ -33,5 +33,6 @@ def recomputation(evidence: Evidence) -> Answer:
         evidence.saving(ms + evidence.launching_ms("recompute"), "recompute", *HOST_IDLE),
         "Checkpoint fewer layers if memory allows it, or only the cheap ones; a smaller batch "
         "without checkpointing may be faster.",
+        [site for site in evidence.sites("recompute") if site.line or site.within],
         changes=Changes(removed=frozenset({"recompute"})),
     )

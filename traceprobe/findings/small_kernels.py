@@ -43,8 +43,8 @@ def small_kernels(evidence: Evidence) -> Answer:
     return Answer(
         "warn" if warned else "pass",
         [
-            f"{fmean(h.kernels_per_step for h in hosts):.0f} kernels {evidence.per}, "
-            f"{mean:.1f} µs on average, in {launches:.0f} launches",
+            f"{fmean(h.kernels_per_step for h in hosts):,.0f} kernels {evidence.per}, "
+            f"{mean:.1f} µs on average, in {launches:,.0f} launches",
             _told(evidence, sequences[0], steps) if sequences and warned else "",
         ],
         evidence.saving(unnamed_ms(evidence), *HOST_IDLE) if warned else None,

@@ -9,7 +9,7 @@ from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import NO_CALLS, Answer, rule
-from traceprobe.formatting import plain, shorten
+from traceprobe.formatting import counted, plain, shorten
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -51,7 +51,7 @@ def synchronization(evidence: Evidence) -> Answer:
     return Answer(
         evidence.grade(seen / (evidence.corrected_step_ms() or 1.0)) if matters else "pass",
         [
-            f"{count:.1f} blocking calls {evidence.per}{_calls(evidence)}",
+            f"{counted(count, 'blocking call')} {evidence.per}{_calls(evidence)}",
             _places(evidence) if matters else "",
             _awaited(copies),
             f"{evidence.amount(seen)} of idle GPU in them and until the host is ahead again, as "

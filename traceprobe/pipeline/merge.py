@@ -96,6 +96,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     quality = with_warnings(found.quality, found.verdict, profiled, options.ablation)
     workload, held = _workload(kept), _memory(kept)
     hardware = _roofline(kept, found.ranks, ranks.operators, quality, workload, options)
+    effect = found.quality.observer_effect
     evidence = Evidence(
         ranks.regular,
         together,
@@ -108,6 +109,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         held,
         long=found.long,
         whole=ranks.every,
+        whole_step_ms=None if effect is None else effect.unprofiled_step_ms,
         loader=timed.loader,
         compiler=_compiler(kept),
         blocks=calibration.blocks(kept, ranks.regular),

@@ -18,6 +18,8 @@ _WRAPPERS = frozenset(
     {"AUnaryFunctor", "BUnaryFunctor", "BinaryFunctor", "ReduceOp", "UnaryFunctor"}
 )
 """Arguments that wrap the one that says it."""
+_GRAPH = re.compile(r"## Call CompiledFxGraph (\S{1,8})\S* ##")
+"""What inductor calls a compiled graph: by a hash, of which the beginning tells enough."""
 _WRAPPED = re.compile(r"Kernel\d?")
 _DETAIL = re.compile(
     r"_(?:tilesize|stage|warpsize|warpgroupsize|execute|kernel__5x|nhwckrsc|g\d|aligna|alignc|"
@@ -34,6 +36,8 @@ def short_name(name: str) -> str:
     `vectorized_elementwise_kernel: MulFunctor`.
     """
     text = _RETURN.sub("", clean(name))
+    if graph := _GRAPH.fullmatch(text):
+        return f"compiled graph {graph[1]}"
     if not ("(" in text or "<" in text) or text.startswith("Mem"):  # no C++, or a copy
         return _detail_left_out(text)
     head, bracket, rest = _unscoped(text).partition("<")

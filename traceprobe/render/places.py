@@ -9,6 +9,9 @@ from traceprobe.records.report import Finding
 from traceprobe.records.site import Site
 from traceprobe.render.kernel_names import short_name
 
+LITTLE = 0.5
+"""Part of what a finding saves that all its places have at least where their time is shown."""
+
 
 def place(site: Site) -> str:
     """`at train.py:57 in train_step (aten::item)`, or as much as is known.
@@ -43,8 +46,8 @@ def places(finding: Finding) -> list[tuple[str, str]]:
 
 
 def _call(name: str) -> str:
-    """An operator or a call by its name, a C++ kernel in a few words."""
-    return short_name(name) if "<" in name else name
+    """An operator or a call by its name, a C++ kernel or a compiled graph in a few words."""
+    return short_name(name) if "<" in name or name.startswith("##") else name
 
 
 def _end(name: str) -> str:
@@ -54,8 +57,11 @@ def _end(name: str) -> str:
 
 def _amount(site: Site, finding: Finding) -> str:
     # Without steps nothing is saved per step, and the time is that of the whole capture.
-    # More than the finding is a part of what it is about, and not of what it saves.
+    # More than the finding is a part of what it is about, and not of what it saves; so is time of
+    # which all places together have little, as calls that are paid for after they return.
     most = finding.saving_ms_per_step
     if not site.ms_per_step or most is None or site.ms_per_step > most:
+        return f"{percent(site.part, 0)} of it"
+    if site.ms_per_step < LITTLE * site.part * most:
         return f"{percent(site.part, 0)} of it"
     return f"{significant(site.ms_per_step)} ms a step"

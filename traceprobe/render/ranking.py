@@ -86,7 +86,10 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
         capture = [f for f in asking if f.status == "fail" and not _shares(f) and f not in saving]
         return _distinct([*capture, *saving])[:most]
     left_out = _negligible(report)
-    about = [f for f in asking if _shares(f) & set(bounds) or (f.id == RECURRING and f in saving)]
+    subject = {f.id: _shares(f) | _causes_of_skew(f, report) for f in asking}
+    about = [
+        f for f in asking if subject[f.id] & set(bounds) or (f.id == RECURRING and f in saving)
+    ]
     worth = [f for f in asking if f in about or not _shares(f) or _shares(f) - left_out]
     chosen = [f for f in worth if f in saving or f in about]
     chosen = chosen or [f for f in worth if _shares(f)]
@@ -105,6 +108,14 @@ def _shares(finding: Finding) -> set[str]:
         return {SUBJECTS[finding.id]} if finding.id in SUBJECTS else set()
     share_of = {name: share for share, names in SHARE_CLASSES.items() for name in names}
     return {share_of.get(name, "compute") for name in finding.saving_of}  # else a kernel's class
+
+
+def _causes_of_skew(finding: Finding, report: Report) -> set[str]:
+    """What most of the waiting for other ranks comes from: the shares count it there."""
+    causes = report.run.skew_causes if report.run is not None else None
+    if finding.id != "communication-skew" or not causes:
+        return set()
+    return {max(causes, key=lambda name: causes[name])}
 
 
 def _negligible(report: Report) -> set[str]:

@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
+from traceprobe.formatting import listed
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.generality import CAUSES, causes_first
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
@@ -175,7 +176,7 @@ def _gain(run: Playable, told: Prediction, unchanged: Prediction, margin: float)
 
 def _predicted(finding: Finding, gain: _Gain, asked: Mapping[str, Changes]) -> Finding:
     kept = gain.within(0.0, finding.saving_ms_per_step or 0.0)
-    words = " and ".join(asked[finding.id].words())
+    words = listed(asked[finding.id].words())
     if causes := _causes(finding.id, asked):
         words += f", once {' and '.join(f'`{cause}`' for cause in causes)} is mended"
     return replace(

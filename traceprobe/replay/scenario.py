@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
-from traceprobe.formatting import plain
+from traceprobe.formatting import listed, plain
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
 from traceprobe.replay.contention import (
     LIKELY,
@@ -71,11 +71,7 @@ class Changes(msgspec.Struct, frozen=True):
         return [
             *(_without(name) for name in REMOVABLE if name in self.removed),
             *(f"{_named(name)} hidden" for name in OVERLAPPABLE if name in self.overlapped),
-            *(
-                f"{_named(name)} {_as_fast(self.speedup[name])}"
-                for name in SPEEDABLE
-                if name in self.speedup
-            ),
+            *_sped_up(self.speedup),
             *([f"buckets of {plain(self.bucket_mb)} MB"] if self.bucket_mb is not None else []),
             *([f"{self.accumulate} batches per update"] if self.accumulate > 1 else []),
             *(f"fewer launches of the {_named(name)}" for name in sorted(self.fewer)),
@@ -90,8 +86,17 @@ def _without(name: str) -> str:
     return "work shared evenly by the ranks" if name == "skew" else f"no {_named(name)}"
 
 
+def _sped_up(speedup: Mapping[str, float]) -> list[str]:
+    """What gets how much faster, those of one factor together: `forward and backward 2.2× …`."""
+    alike: dict[str, list[str]] = {}
+    for name in SPEEDABLE:
+        if name in speedup:
+            alike.setdefault(_as_fast(speedup[name]), []).append(_named(name))
+    return [f"{listed(names)} {how}" for how, names in alike.items()]
+
+
 def _as_fast(factor: float) -> str:
-    return "twice as fast" if factor == 2 else f"{factor:g}× as fast"
+    return "twice as fast" if factor == 2 else f"{plain(factor)}× as fast"
 
 
 def together(one: Changes, other: Changes, *, shared: bool = False) -> Changes:

@@ -28,7 +28,8 @@ class Dependencies(msgspec.Struct, frozen=True):
         op, needs: operations and what they need, both as rows of the operations.
         recorded: whether the trace names the record of the event; else it is inferred.
         contradicted: operations that did not wait for what seemed to hold them up.
-        lost: waits whose record is not in the trace.
+        lost: number of waits whose record is not in the trace. open: the operations that such waits
+            hold up first, one for each; what they wait for is not told.
         calls, awaited: starts of the calls in which the host waits for one stream or event,
             ascending, and the operation that each waits for longest, UNKNOWN where nothing had
             been launched.
@@ -39,6 +40,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     recorded: Bools
     contradicted: Int64s
     lost: int
+    open: Int64s
     calls: Int64s
     awaited: Int64s
 
@@ -73,6 +75,7 @@ def dependencies(ops: pl.DataFrame, events: pl.DataFrame) -> Dependencies:
         recorded=edges["sure"].to_numpy(),
         contradicted=np.unique(op[other & ~fits]),
         lost=found.lost,
+        open=np.array(found.open, np.int64),
         calls=np.array(list(found.host), np.int64),
         awaited=np.array(awaited, np.int64),
     )
@@ -90,13 +93,14 @@ class _Held:
     Attributes:
         pairs: operation, what it waits for, and whether the trace says so.
         host: what is waited for in a call of the host, by its start.
-        lost: waits without a record.
+        lost: number of waits without a record. open: the operations that follow such waits.
     """
 
     def __init__(self, ops: pl.DataFrame, events: pl.DataFrame) -> None:
         self.pairs: list[tuple[int, int, bool]] = []
         self.host: dict[int, list[int]] = {}
         self.lost = 0
+        self.open: list[int] = []
         if not len(ops) or not len(events):
             return
         # What is before the first launch or after the last holds up nothing that is here.
@@ -117,6 +121,8 @@ class _Held:
                     self.host[at] = [row for row, _ in self._of_stream(stream, last, sure)]
             elif record == UNKNOWN:
                 self.lost += 1
+                if following != UNKNOWN:
+                    self.open.append(following)
             else:
                 waiting = self._pending.setdefault(stream, {})
                 since = self._launched[last] if last != UNKNOWN else -1

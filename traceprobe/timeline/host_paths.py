@@ -25,6 +25,9 @@ from traceprobe.timeline.process_timeline import ProcessTimeline
 _OPERATOR = re.compile(r"^(?:(?!cub::|thrust::)[a-z_]\w*::\w|\w+Backward\d*$)")
 """Ranges of NVTX that are called like operators: `aten::mul`, `flash_attn::forward`; not those of
 libraries that operators use."""
+_NUMBERED = re.compile(r"(.*[^\d])(\d{1,18})", re.DOTALL)
+_MOST_NAME = 200
+"""Characters of a name that are looked at for a number at their end."""
 _NAMES = 1 << 31
 _LEVELS = len(Level)
 
@@ -185,10 +188,12 @@ def _nests(
 def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """Ranges of the program and of its frameworks, but those that count the loop.
 
-    Who owns some time is the same in every iteration.
+    Who owns some time is the same in every iteration, so what has the number of the step that it is
+    in (`copy batch 7` in `step 7`) is no owner either.
     """
     used = ranges["name"].unique().to_list()
     counted = [n for n in used if counts_the_loop(names[n])]
+    counted += _counting_along(ranges, names, counted)
     operators = [n for n in used if _OPERATOR.match(names[n])]
     wanted = ranges.filter(
         pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)])
@@ -202,6 +207,34 @@ def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     return wanted.select(
         "thread", "t0", "t1", level=level.cast(pl.Int64), name=pl.col("name").cast(pl.Int64)
     )
+
+
+def _counting_along(
+    ranges: pl.DataFrame, names: Sequence[str], counted: Sequence[int]
+) -> list[int]:
+    """Names that end in the number of the range around them that counts the loop, all of a kind."""
+    told = [
+        (n, match[1], int(match[2]))
+        for n in ranges["name"].unique().to_list()
+        if (match := _NUMBERED.fullmatch(names[n][-_MOST_NAME:]))
+    ]
+    if not counted or len(told) <= len(counted):
+        return []
+    numbers = pl.DataFrame(told, schema=["name", "kind", "number"], orient="row").with_columns(
+        pl.col("name").cast(ranges.schema["name"])
+    )
+    found = ranges.join(numbers, on="name").sort("t0")
+    inside = pl.col("name").is_in(counted)
+    around = found.filter(inside).select("thread", "t0", until="t1", step="number")
+    along = (pl.col("until") >= pl.col("t1")) & (pl.col("step") == pl.col("number"))
+    kinds = (
+        found.filter(~inside)
+        .join_asof(around, on="t0", by="thread", check_sortedness=False)
+        .group_by("kind")
+        .agg(pl.col("name").unique(), along.fill_null(value=False).all().alias("along"))
+        .filter(pl.col("along") & (pl.col("name").list.len() > 1))
+    )
+    return [name for group in kinds["name"].to_list() for name in group]
 
 
 def _parts(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:

@@ -42,6 +42,9 @@ MAX_OPS = 400_000
 """Operations of the played iterations; with more there is no replay."""
 NEAR_NS = 10_000
 """An operation that starts within this time after the end of another may have waited for it."""
+TOLD_NEAR_NS = 50_000
+"""The same of one whose stream was told to wait, where the trace does not say for what: on AMD's
+GPUs, whose traces have no records of events, it then starts some 20 µs later."""
 SLACK_NS = 3_000
 """Starts that are late by less need no explanation."""
 GROUPS = 1 << 31
@@ -243,23 +246,33 @@ def _needs(
     if not told.all_recorded:
         explained = ready.copy()
         np.maximum.at(explained, told.op, t1[told.needs])
-        late, other = _just_after(t0, t1, stream, explained)
+        near = np.full(len(t0), NEAR_NS)
+        near[told.open] = TOLD_NEAR_NS
+        late, other = _just_after(t0, t1, stream, explained, near)
         pairs.append((late, other, np.zeros(len(late), bool)))
     op, needs, recorded = (np.concatenate([pair[n] for pair in pairs]) for n in range(3))
     _, first = np.unique(np.stack([op, needs]), axis=1, return_index=True)
     # A wait that was for something else than it seemed is known where the start tells for what.
-    unresolved = told.lost + int((~np.isin(told.contradicted, late)).sum())
+    unresolved = told.lost - int(np.isin(told.open, late).sum())
+    unresolved += int((~np.isin(told.contradicted, late)).sum())
     return Needs(op[first], needs[first], recorded[first].astype(bool), unresolved)
 
 
-def _just_after(t0: Int64s, t1: Int64s, stream: Int64s, ready: Int64s) -> tuple[Int64s, Int64s]:
-    """Operations that started late, just when one of another stream had ended, and that one."""
+def _just_after(
+    t0: Int64s, t1: Int64s, stream: Int64s, ready: Int64s, near_ns: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Operations that started late, just when one of another stream had ended, and that one.
+
+    Args:
+        near_ns: by how much later each may have started.
+    """
     order = np.argsort(t1, kind="stable")
     late = np.flatnonzero(t0 - ready > SLACK_NS)
     at = np.searchsorted(t1[order], t0[late], "right") - 1
     known = at >= 0
     late, other = late[known], order[at[known]]
-    near = (stream[other] != stream[late]) & (t0[late] - t1[other] <= NEAR_NS) & (other < late)
+    near = (t0[late] - t1[other] <= near_ns[late]) & (stream[other] != stream[late])
+    near &= other < late
     return late[near], other[near]
 
 

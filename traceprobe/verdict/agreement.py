@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from traceprobe.formatting import NOT_OBSERVED, percent
+from traceprobe.formatting import NOT_OBSERVED, percent, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.ablation import Ablation, AblationVerdict
 from traceprobe.records.report import Verdict
@@ -29,7 +29,7 @@ def compare(verdict: Verdict, ablation: Ablation) -> Agreement:
     """Set the verdict of a trace against that of an ablation."""
     measured = ablation.oracle
     by_trace, by_ablation = parts(verdict), parts(measured)
-    ablated, traced = named(measured), _inside(named(verdict))
+    ablated, traced = named(measured), within_sentence(named(verdict))
     if verdict.bound == "inconclusive":
         return Agreement("unknown", f"{ablated}; the trace gives no verdict")
     if by_trace == by_ablation:
@@ -73,8 +73,3 @@ def _share(ablation: Ablation, name: str) -> str:
     if share is None:
         return NOT_OBSERVED
     return f"{percent(share.value)}, 95 % interval {100 * share.low:.1f}–{100 * share.high:.1f} %"
-
-
-def _inside(words: str) -> str:
-    """A bound inside a sentence."""
-    return words if words.startswith("I/O") else words[0].lower() + words[1:]

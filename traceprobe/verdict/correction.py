@@ -67,8 +67,8 @@ class Corrected(msgspec.Struct, frozen=True):
             not get longer, so the host cannot be the limit. split_unknown: communication and
             overhead share a remainder that one rank cannot split. notes: what was corrected.
         step_ms: what the shares are fractions of, the mean of the ranks; None without steps.
-        profiled_step_ms: the same as the capture has it, where the correction made it another.
-        unprofiled_step_ms: the same without a profiler, if known: shares are of no more than that.
+        profiled_step_ms, unprofiled_step_ms: the step as the capture has it, and as it is without
+            a profiler, where that is known.
         unexplained_idle: part of `other` in which devices idle and nothing tells why.
         unexplained_wait: part of `other` that is waiting for ranks that have more of nothing.
         skew: part of all shares together that is waiting for other ranks; None where one rank
@@ -226,7 +226,7 @@ def correct(
         fmean(t.unexplained / t.total if t.total else 0.0 for t in times),
         step_ms=fmean(t.total for t in times) / 1e6 if has_steps else None,
         profiled_step_ms=fmean(steps) / 1e6 if steps else None,
-        unprofiled_step_ms=None if unprofiled_ns is None else unprofiled_ns / 1e6,
+        unprofiled_step_ms=unprofiled_ns / 1e6 if unprofiled_ns is not None and steps else None,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from traceprobe.formatting import ordinal, ranges, significant
+from traceprobe.formatting import ordinal, ranges, significant, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.records.report import Verdict
@@ -28,7 +28,7 @@ def with_outlier(usual: Verdict, whole: Verdict, long: Sequence[LongIterations])
         f"{significant(found.regular_ms)} ms, and {'is' if count == 1 else 'are'} left out"
     )
     reason = f"{left_out}; with {'it' if count == 1 else 'them'} the verdict would be: " + (
-        BOUND_LABELS[whole.bound].lower()
+        within_sentence(BOUND_LABELS[whole.bound])
     )
     return replace(
         usual, headline=f"{usual.headline} {left_out}.", reasons=[*usual.reasons, reason]
@@ -53,9 +53,10 @@ def with_recurring(
     extra = found.extra_ns / len(found.indices) / 1e6
     more = (
         f"{which} {extra:,.0f} ms more than the {significant(found.regular_ms)} ms of the others, "
-        f"above all {_mostly(found)}"
+        f"above all “{_mostly(found)}”"
     )
-    reason = f"{more}; without that the verdict would be: {BOUND_LABELS[usual.bound].lower()}"
+    otherwise = within_sentence(BOUND_LABELS[usual.bound])
+    reason = f"{more}; without that the verdict would be: {otherwise}"
     return replace(
         verdict, headline=f"{verdict.headline} {more}.", reasons=[*verdict.reasons, reason]
     )

@@ -309,7 +309,8 @@ class Constants(msgspec.Struct, frozen=True):
     misfit: Annotated[
         float,
         STEP,
-        "work that does not fit into the unprofiled step is reported",
+        "work that does not fit into the unprofiled step is reported, and the headline names that "
+        "step where the shares are of one that differs by more",
         "chosen: its noise",
     ] = 0.02
     implausible_ratio: Annotated[

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.formatting import duration, percent, significant
+from traceprobe.formatting import duration, listed, percent, significant, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound, Term, Verdict
 from traceprobe.records.run import Run
-from traceprobe.verdict.bounds import Decision
+from traceprobe.verdict.bounds import CANDIDATES, Decision
 from traceprobe.verdict.confidence import total
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift
@@ -49,6 +49,12 @@ _IDLE = {
     "idle_latency": "launch and dependency latency",
 }
 
+_OF_OTHER = {
+    "d2h": "exposed copies to the host",
+    "idle_unexplained": "idle time that nothing explains",
+    "idle_profiler": "the profiler's own work",
+}
+
 
 def bound_label(bound: Bound, confidence: float, thresholds: Mapping[str, float]) -> str:
     """What the verdict is called, with "possibly" where it is hardly more than a guess.
@@ -59,7 +65,7 @@ def bound_label(bound: Bound, confidence: float, thresholds: Mapping[str, float]
     label = BOUND_LABELS[bound]
     if bound == "inconclusive" or confidence > thresholds.get("low_confidence", 0.0):
         return label
-    return f"Possibly {label if label.startswith('I/O') else label[0].lower() + label[1:]}"
+    return f"Possibly {within_sentence(label)}"
 
 
 def doubt(terms: Sequence[Term]) -> str:
@@ -75,11 +81,16 @@ def doubt(terms: Sequence[Term]) -> str:
     return _DOUBTS.get(name) or next(term.why for term in terms if term.name == name)
 
 
+def sure_percent(confidence: float) -> str:
+    """The confidence in whole percent, cut off: 79.5 % are not yet the 80 % that count as high."""
+    return f"{int(round(100 * confidence, 3))} %"
+
+
 def how_sure(verdict: Verdict) -> str:
     """The confidence in words, and what it lacks; empty for an inconclusive verdict."""
     if verdict.bound == "inconclusive":
         return ""
-    number = f"{100 * verdict.confidence:.0f} %"
+    number = sure_percent(verdict.confidence)
     if verdict.confidence >= FIXED.sure:
         return f"high confidence ({number})"
     if verdict.headline.startswith("Possibly"):  # which says why
@@ -124,17 +135,22 @@ def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -
 
 
 def _every(corrected: Corrected) -> str:
-    """What the shares are parts of, and what else a step took, where that is far from it."""
+    """What the shares are parts of; beside it the step with, or without, the profiler.
+
+    Predictions are of the step without a profiler, so it is named where the shares are of another.
+    """
     step = corrected.step_ms
     if step is None:
         return " of the capture"
-    others = ((corrected.profiled_step_ms, "with"), (corrected.unprofiled_step_ms, "without"))
-    told = [
-        f"{significant(other)} ms {how} the profiler"
-        for other, how in others
-        if other is not None and max(other / step, step / other) >= FIXED.distortion
-    ]
-    return f" of each {significant(step)} ms step" + (f" ({', '.join(told)})" if told else "")
+    every = f" of each {significant(step)} ms step"
+    others = (
+        (corrected.unprofiled_step_ms, 1 + FIXED.misfit, "without"),
+        (corrected.profiled_step_ms, FIXED.distortion, "with"),
+    )
+    for other, factor, word in others:
+        if other is not None and max(other / step, step / other) >= factor:
+            return f"{every} ({significant(other)} ms {word} the profiler)"
+    return every
 
 
 def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
@@ -158,14 +174,7 @@ def reasons(
     sentences = []
     shares = corrected.shares
     if decision.bound == "compute" and any(r.step_marker for r in ranks):
-        largest = decision.secondary
-        sentences.append(
-            f"{SHARE_LABELS[largest]} takes {percent(shares[largest])}, below the "
-            f"{percent(thresholds.bound, 0)} that would make it the bound"
-            if largest
-            else "I/O, communication and overhead each take less than "
-            f"{percent(thresholds.notable, 0)}"
-        )
+        sentences.append(_why_compute(corrected, thresholds))
     elif decision.bound != "inconclusive":
         threshold = thresholds.mixed if decision.bound == "mixed" else thresholds.bound
         if not any(r.step_marker for r in ranks):
@@ -175,8 +184,13 @@ def reasons(
             f"(threshold {percent(threshold, 0)})"
             for name in decision.deciding
         ]
-    sentences += _data_wait(ranks, corrected.drift)
-    sentences += _idle(ranks)
+    profiled, step_ms = corrected.profiled_step_ms, corrected.step_ms
+    longer = profiled is not None and profiled >= FIXED.distortion * (step_ms or profiled)
+    beside = " under the profiler" if longer else ""  # what the capture has, before corrections
+    sentences += _data_wait(ranks, corrected.drift, beside)
+    sentences += _idle(ranks, beside)
+    if shares["other"] >= thresholds.notable:
+        sentences += _other(ranks, beside)
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
         step = mean_step_ms(ranks)
         per = "per step" if step is not None else "in the capture"
@@ -200,6 +214,27 @@ def reasons(
     return sentences + corrected.notes
 
 
+def _why_compute(corrected: Corrected, thresholds: Thresholds) -> str:
+    """That nothing else is large enough; overhead that was ruled out may be, and is named."""
+    shares = {name: corrected.shares[name] for name in CANDIDATES}
+    overhead = shares["overhead"]
+    if corrected.overhead_ruled_out:
+        del shares["overhead"]
+    largest = max(shares, key=lambda name: shares[name])
+    if shares[largest] >= thresholds.notable:
+        return (
+            f"{SHARE_LABELS[largest]} takes {percent(shares[largest])}, below the "
+            f"{percent(thresholds.bound, 0)} that would make it the bound"
+        )
+    notable = percent(thresholds.notable, 0)
+    if overhead < thresholds.notable:
+        return f"I/O, communication and overhead each take less than {notable}"
+    return (
+        f"I/O and communication each take less than {notable}; overhead takes {percent(overhead)} "
+        "of the recorded step"
+    )
+
+
 def late(run: Run, step_ms: float | None) -> list[str]:
     """Which rank comes last to the collectives, and why; nothing where hardly any rank waits."""
     if run.straggler_rank is not None:
@@ -207,8 +242,7 @@ def late(run: Run, step_ms: float | None) -> list[str]:
         if run.straggler_cause is not None and run.straggler_cause != "other":
             who += f", which spends more time on {SHARE_LABELS[run.straggler_cause]}"
     elif run.late_ranks is not UNSET:
-        *most, last = map(str, run.late_ranks)
-        who = f"the other ranks wait for ranks {', '.join(most)} and {last}"
+        who = f"the other ranks wait for ranks {listed([*map(str, run.late_ranks)])}"
     elif step_ms is not None and (run.skew_ns or 0) / 1e6 > FIXED.straggling * step_ms:
         who = "no single rank is the straggler: ranks take turns being last"
     else:
@@ -221,7 +255,7 @@ def late(run: Run, step_ms: float | None) -> list[str]:
     return [who, f"why ranks are late: {', '.join(causes)}"] if causes else [who]
 
 
-def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
+def _data_wait(ranks: Sequence[Rank], drift: Drift | None, beside: str) -> list[str]:
     waited = sum(r.summary.partition_ns["idle_data_wait"] or 0 for r in ranks)
     inferred = sum(r.summary.host.data_wait_inferred_ns for r in ranks)
     window = sum(r.summary.window_ns for r in ranks) or 1
@@ -231,14 +265,28 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     amount = f"{duration(waited / steps)} per step" if steps else f"{percent(waited / window, 0)}"
     if drift is not None:
         amount = f"{duration(drift.after.data_wait_ns)} per step"
-    where = "between steps"
+    markers = {r.step_marker.kind for r in ranks if r.step_marker is not None}
+    # Only ranges have a between; elsewhere it is told by a host that makes no call.
+    where = "between steps" if markers & {"user", "range"} else "in no call"
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"
     who = "step" if runs_on_cpu(ranks) else "GPU"
-    return [f"the {who} waits {amount} for data, while the step thread is {where}"]
+    return [f"the {who} waits {amount} for data{beside}, while the step thread is {where}"]
 
 
-def _idle(ranks: Sequence[Rank]) -> list[str]:
+def _other(ranks: Sequence[Rank], beside: str) -> list[str]:
+    """What the share is of that is none of the four."""
+    steps = sum(r.summary.steps for r in ranks)
+    parts = {
+        text: sum(r.summary.partition_ns[name] or 0 for r in ranks) / steps
+        for name, text in _OF_OTHER.items()
+    }
+    per = "per step" if any(r.summary.iterations_used for r in ranks) else "in the capture"
+    told = [f"{text} {duration(ns)}" for text, ns in parts.items() if ns]
+    return [f"what counts as other, {per}{beside}: {', '.join(told)}"] if told else []
+
+
+def _idle(ranks: Sequence[Rank], beside: str) -> list[str]:
     window = sum(r.summary.window_ns for r in ranks) or 1
     parts = {
         text: sum(r.summary.partition_ns[name] or 0 for r in ranks) / window
@@ -251,4 +299,5 @@ def _idle(ranks: Sequence[Rank]) -> list[str]:
     reported = (
         f"{text} {percent(share)}" for text, share in parts.items() if share >= FIXED.reported_part
     )
-    return [f"idle time besides data waits: {', '.join(reported)}"]
+    besides = f"data waits,{beside}" if beside else "data waits"
+    return [f"idle time besides {besides}: {', '.join(reported)}"]

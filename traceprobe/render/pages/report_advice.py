@@ -24,7 +24,7 @@ def advice_section(report: Report) -> Section:
     fixes = first_fixes(report)
     blocks: list[Block] = [*report_headroom.sections(report)]
     bounds = deciding(report.verdict.bound, report.verdict.secondary)
-    if bounds and not any(_explains(finding, bounds) for finding in fixes[:1]):
+    if bounds and not any(_explains(finding, bounds) for finding in fixes):
         on_cpu = all(rank.device.kind == "cpu" for rank in report.ranks)
         blocks.append(Text([_unexplained(bounds, on_cpu=on_cpu)]))
     applying = [f for f in report.findings if f.status != "not-applicable"]

@@ -9,6 +9,8 @@ from traceprobe.records.headroom import Headroom
 from traceprobe.records.report import Report
 from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Piece, Section, Table
+from traceprobe.render.ranking import ATTENTION
+from traceprobe.verdict.headroom import OTHER_PRECISION
 
 SAME_MS = 0.005
 """Relative difference of two times that are one to a reader."""
@@ -38,9 +40,14 @@ def amount(report: Report) -> str:
 
 
 def sentences(report: Report) -> list[str]:
-    """The same as a sentence; none where it is not known."""
+    """The same as a sentence; none where it is not known.
+
+    What another precision would save is in neither bound: said where a finding asks for one.
+    """
     said = amount(report)
     said = f"between {said.replace(' to ', ' and ')}" if " to " in said else said
+    if said and any(f.id in OTHER_PRECISION and f.status in ATTENTION for f in report.findings):
+        said = f"at this precision {said}"
     return [f"{said[:1].upper()}{said[1:]} a step can go."] if said else []
 
 

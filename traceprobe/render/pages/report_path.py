@@ -235,5 +235,5 @@ def _collectives(blocking: list[Blocking]) -> Table:
 def _without_profiler(path: CriticalPath) -> list[str]:
     if path.host_factor >= 0.995:
         return []
-    share = percent(path.host_factor, 0)
-    return [f"Of the host's recorded time {share} count; the rest is the profiler's."]
+    own = f"{percent(path.host_factor, 0)} of the host's recorded time"
+    return [f"{own} is the program's own; the rest is the profiler's."]

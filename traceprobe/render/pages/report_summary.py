@@ -104,7 +104,7 @@ def verbose(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     return _filled(
         [
             [*_shares(report), *report_path.line(report), *report_path.details(report)],
-            [Text(report.verdict.missing, "missing:"), Text(report.verdict.reasons, ITEM)],
+            [Text(report.verdict.missing[1:], "missing:"), Text(report.verdict.reasons, ITEM)],
             [*_fixes(report), Text(report_headroom.sentences(report))],
             [Text(_floors(report), ITEM)],
             _ablation(report),

@@ -50,8 +50,8 @@ def verdict_blocks(report: Report) -> Iterator[Block]:
         yield Bars(caption, "share of the step", [bar], relative=True, terse=True)
     else:
         yield Text(["No shares: nothing could be measured."])
-    if verdict.missing:
-        yield Section("", "What is missing", blocks=[Text(verdict.missing)])
+    if verdict.missing[1:]:  # the headline has the first
+        yield Section("", "What is missing too", blocks=[Text(verdict.missing[1:])])
     yield Section("decided", "How this was decided", blocks=[*_decided(verdict)], folded=True)
 
 
@@ -61,7 +61,7 @@ def _decided(verdict: Verdict) -> Iterator[Block]:
         yield Section("", "Why", blocks=[Text(verdict.reasons)])
     terms = [[term.name, signed(term.value), term.why] for term in verdict.confidence_terms]
     table = Table("Its terms", ["term", "adds", "because"], terms, frozenset({1}))
-    title = f"Confidence {100 * verdict.confidence:.0f} %"
+    title = f"Confidence {wording.sure_percent(verdict.confidence)}"
     yield Section("", title, blocks=[table] if terms else [])
     if verdict.thresholds:
         numbers = sorted(verdict.thresholds.items())

@@ -178,7 +178,7 @@ def _name(what: str, owner: str | None, within: str | None) -> str:
         return f"(no {what} recorded)" if within is None else f"(in {shorten(within, MAX_NAME)})"
     if what == "class":
         return CLASS_LABELS[owner]
-    if what == "kernel":
+    if what == "kernel" or owner.startswith("## "):  # as inductor calls its graphs
         return shorten(short_name(owner), MAX_NAME)
     text = shorten(owner, MAX_PATH)
     return text if len(text) <= MAX_NAME else f"…{text[1 - MAX_NAME :].lstrip()}"
