@@ -78,6 +78,7 @@ def test_what_a_step_takes_longer_without_the_profiler_is_waiting_for_data(judge
     assert slow.verdict.bound == "io"
     assert slow.verdict.shares["io"] == pytest.approx(0.5, abs=0.02)
     assert "made before" in " ".join(slow.verdict.reasons)
+    assert not slow.quality.observer_effect.other_conditions
     assert (status(slow, "data-wait"), status(slow, "prefetch-drained")) == ("fail", "fail")
 
 
@@ -86,6 +87,7 @@ def test_a_loader_that_keeps_up_explains_nothing(judged):
     fast = judged(0.01, 2 * step_ms)
     assert fast.verdict.bound != "io"
     assert "different conditions" in " ".join(fast.verdict.reasons)
+    assert fast.quality.observer_effect.other_conditions
     assert fast.verdict.confidence < judged(0.01, step_ms).verdict.confidence - 0.4
     assert status(fast, "data-wait") == "pass"
 
@@ -95,6 +97,7 @@ def test_a_wait_that_was_timed_without_the_profiler_needs_no_other_reason(judged
     told = judged(0.01, 2 * step_ms, unprofiled_data_wait_ms=step_ms)
     assert told.verdict.bound == "io"
     assert "different conditions" not in " ".join(told.verdict.reasons)
+    assert not told.quality.observer_effect.other_conditions
 
 
 @pytest.mark.parametrize(("item", "unprofiled"), [(0.5, 2.0), (0.4, 1.0)])

@@ -15,6 +15,7 @@ from tests.builders import memory
 from tests.builders.loop import Loop
 from traceprobe.records.rank import StepMarker
 from traceprobe.records.report import ObserverEffect, Term
+from traceprobe.replay.predict import now_ms
 from traceprobe.verdict import Thresholds, confidence
 from traceprobe.verdict.bounds import agrees
 from traceprobe.verdict.judge import judge
@@ -512,9 +513,20 @@ def test_the_unprofiled_step_time_settles_it():
     )
 
 
-def test_a_step_that_took_longer_without_the_profiler_is_told_beside_the_captured_one():
-    told = host_bound(unprofiled_step_ms=9.5).verdict.headline
+def test_a_step_that_took_longer_without_the_profiler_was_timed_under_other_conditions():
+    report = host_bound(unprofiled_step_ms=9.5)
+    told = report.verdict.headline
     assert re.search(r"of each [\d.]+ ms step \(9.50 ms without the profiler\) goes to", told)
+    assert report.quality.observer_effect.other_conditions
+    assert report.step_ms == report.quality.observer_effect.profiled_step_ms
+    assert now_ms(report) == report.step_ms
+
+
+@pytest.mark.parametrize("unprofiled_ms", [1.1, 7.4])
+def test_a_step_that_a_profiler_can_have_made_longer_is_the_one_of_predictions(unprofiled_ms):
+    report = host_bound(unprofiled_step_ms=unprofiled_ms)
+    assert not report.quality.observer_effect.other_conditions
+    assert report.step_ms == unprofiled_ms
 
 
 @pytest.mark.parametrize(

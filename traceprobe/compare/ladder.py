@@ -116,7 +116,7 @@ def _suggestions(report: Report) -> list[Suggestion]:
     """The first fixes of a report that promise a saving of a part of its step."""
     effect = report.quality.observer_effect
     means = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms]
-    whole = effect.unprofiled_step_ms if effect else max(means, default=0.0)
+    whole = effect.step_ms if effect else max(means, default=0.0)
     return [
         Suggestion(
             finding=finding.id,

@@ -240,7 +240,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def corrected_step_ms(self) -> float:
         """The step that the verdict's shares are fractions of: without the profiler if known."""
         if self.quality.observer_effect is not None:
-            return self.quality.observer_effect.unprofiled_step_ms
+            return self.quality.observer_effect.step_ms
         return self.step_ms() if self.drift is None else self.drift.after.step_ns / 1e6
 
     def unseen_ms(self) -> float:
@@ -253,7 +253,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         effect = self.quality.observer_effect
         if effect is None or self.verdict.shares.get("io", 0.0) < self.thresholds.notable:
             return 0.0
-        return max(effect.unprofiled_step_ms - effect.profiled_step_ms, 0.0)
+        return max(effect.step_ms - effect.profiled_step_ms, 0.0)
 
     def hideable_ms(self, exposed: str) -> float:
         """Upper bound for hiding `exposed` behind the rest of the step.

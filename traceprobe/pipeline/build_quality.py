@@ -27,13 +27,15 @@ def build_quality(
     lost: Sequence[Lost],
     records: Sequence[Rank],
     unprofiled_ms: float | None,
+    elsewhere: bool,
     doubts: Mapping[str, str],
     recording: Recording | None,
 ) -> Quality:
     """How far the inputs can be believed.
 
     Args:
-        unprofiled_ms: step without the profiler, where it is known. doubts: warnings by code.
+        unprofiled_ms: step without the profiler, where it is known. elsewhere: as
+            `other_conditions` has it. doubts: warnings by code.
     """
     profiled = mean_step_ms(records)
     effect = None
@@ -42,6 +44,7 @@ def build_quality(
             profiled_step_ms=round(profiled, 6),
             unprofiled_step_ms=unprofiled_ms,
             ratio=round(profiled / unprofiled_ms, 4),
+            other_conditions=elsewhere,
         )
     damage: Counter[str] = Counter()
     for part in parts:

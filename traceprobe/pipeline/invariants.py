@@ -67,7 +67,7 @@ def _saving_problems(
 ) -> Iterator[str]:
     """Nothing saves more of a class than there is; what a short capture hides comes on top."""
     effect = quality.observer_effect
-    unseen = effect.unprofiled_step_ms - effect.profiled_step_ms if effect is not None else 0.0
+    unseen = effect.step_ms - effect.profiled_step_ms if effect is not None else 0.0
     for finding in findings:
         saving, classes = finding.saving_ms_per_step, finding.saving_of
         if saving is None or classes is UNSET or not classes:

@@ -37,6 +37,7 @@ from traceprobe.records.run import Run
 from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.verdict.confidence import RANK_DOUBTS
 from traceprobe.verdict.links import links
+from traceprobe.verdict.other_conditions import other_conditions
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
 from traceprobe.version import __version__
 
@@ -90,7 +91,11 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     doubts |= timed.warnings
 
     def qualities(records: Sequence[Rank], unprofiled_ms: float | None) -> Quality:
-        return build_quality(kept, lost, records, unprofiled_ms, doubts, timed.recording)
+        load_ms = None if timed.loader is None else timed.loader.load_ms
+        elsewhere = other_conditions(
+            records, unprofiled_ms, timed.wait_ns, load_ms, options.thresholds
+        )
+        return build_quality(kept, lost, records, unprofiled_ms, elsewhere, doubts, timed.recording)
 
     found = judgement(kept, ranks, together, timed, qualities, profiled, options)
     quality = with_warnings(found.quality, found.verdict, profiled, options.ablation)

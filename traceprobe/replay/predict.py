@@ -164,7 +164,7 @@ def now_ms(report: Report) -> float:
         ImpossibleChange: there are no used iterations.
     """
     if report.quality.observer_effect is not None:
-        return report.quality.observer_effect.unprofiled_step_ms
+        return report.quality.observer_effect.step_ms
     step = mean_step_ms(report.ranks)
     if step is None:
         raise ImpossibleChange("no iteration of the run could be used")
@@ -214,7 +214,7 @@ def _slowed_beyond(report: Report, rank: Rank, late_ms: float) -> bool:
     waited = (rank.summary.partition_ns["idle_data_wait"] or 0) / max(rank.summary.steps, 1) / 1e6
     left = rank.summary.step_ms.mean - waited
     timed = late_ms > OWN_PACE * waited
-    return not timed and left > OWN_PACE * report.quality.observer_effect.unprofiled_step_ms
+    return not timed and left > OWN_PACE * report.quality.observer_effect.step_ms
 
 
 def _made_by_the_host(report: Report, rank: Rank) -> bool:
@@ -265,5 +265,6 @@ def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:
 
 
 def _host_belief(report: Report) -> HostBelief:
-    known = report.quality.observer_effect is not None
-    return PROFILED_HOST[report.inputs[0].format] if known else AS_RECORDED
+    effect = report.quality.observer_effect
+    recorded = effect is None or effect.other_conditions
+    return AS_RECORDED if recorded else PROFILED_HOST[report.inputs[0].format]

@@ -52,8 +52,8 @@ def _reach(means: Sequence[float]) -> float:
 
 def _timed_ms(report: Report) -> list[float]:
     """Steps of the blocks without the profiler that the step as it is was timed in, ms."""
-    recording = report.quality.recording
-    if report.quality.observer_effect is None or recording is UNSET:
+    recording, effect = report.quality.recording, report.quality.observer_effect
+    if effect is None or effect.other_conditions or recording is UNSET:
         return []
     return [
         block.step_ms

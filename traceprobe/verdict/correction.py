@@ -185,20 +185,20 @@ def correct(
         waits_more = 0.0 if data_wait_ns is None else max(data_wait_ns - seen_wait_ns, 0.0)
         if before is not None:
             doubt = before.sentence
-        elif (step + waits_more) * FIXED.distortion < unprofiled_ns:
+        elif far_longer(unprofiled_ns, step + waits_more):
             doubt = (
                 "a step takes far less time under the profiler than without it, which no profiler "
                 "does: the two were measured under different conditions, so one says little about "
                 "the other"
             )
-        elif step * FIXED.distortion < unprofiled_ns:
+        elif far_longer(unprofiled_ns, step):
             notes.append(
                 f"without the profiler a step waits {duration(waits_more)} longer for its loader, "
                 "which fed the recorded steps from batches made before"
             )
         if before is not None and before.unseen_ms is None:
             unseen = before.hidden
-        elif step * FIXED.distortion < unprofiled_ns:
+        elif far_longer(unprofiled_ns, step):
             unseen = max(1 - (step + waits_more) / unprofiled_ns, 0.0)
         slowed = bool(profiled & HEAVY) and not _mostly_pauses(ranks)
         ruled_out = doubt is None and slowed and step + waits_more <= unprofiled_ns
@@ -228,6 +228,11 @@ def correct(
         profiled_step_ms=fmean(steps) / 1e6 if steps else None,
         unprofiled_step_ms=unprofiled_ns / 1e6 if unprofiled_ns is not None and steps else None,
     )
+
+
+def far_longer(unprofiled_ns: float, profiled_ns: float) -> bool:
+    """Whether a step without the profiler is longer than one with it by more than chance."""
+    return profiled_ns * FIXED.distortion < unprofiled_ns
 
 
 def _mostly_pauses(ranks: Sequence[Rank]) -> bool:

@@ -91,7 +91,7 @@ def roofline(
     published = None if gpu is None else _published(gpu)
     own_peaks = None if measured is None else _measured(measured)
     effect = quality.observer_effect
-    step = effect.unprofiled_step_ms if effect is not None else traced_step_ms
+    step = effect.step_ms if effect is not None else traced_step_ms
     times = _times(timed)
     kernels = sum(times[name] or 0.0 for name in COMPUTE_PHASES)
     of_one = None if total is None else total / max(ranks_of(workload), len(timed))

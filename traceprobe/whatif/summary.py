@@ -144,7 +144,8 @@ def _cautions(run: Playable, told: Prediction, asked: Changes | None) -> Iterato
             "The loader was never late, so it is not known how much shorter than now a step may "
             "get before it has to wait for data.",
         )
-    if run.report.quality.observer_effect is None:
+    effect = run.report.quality.observer_effect
+    if effect is None or effect.other_conditions:
         yield Message(
             "profiled-step",
             "The step without a profiler is not known: the prediction is of a profiled "

@@ -80,7 +80,8 @@ def _step_ms(report: Mapping[str, Any]) -> float | None:
     """The step without a profiler where it is known, else that of the trace."""
     effect = report["quality"]["observer_effect"]
     if effect is not None:
-        return float(effect["unprofiled_step_ms"])
+        elsewhere = effect.get("other_conditions", False)
+        return float(effect["profiled_step_ms" if elsewhere else "unprofiled_step_ms"])
     steps = [rank["summary"]["step_ms"] for rank in report["ranks"]]
     known = [step["mean"] for step in steps if step is not None]
     return sum(known) / len(known) if known else None

@@ -1,0 +1,40 @@
+"""Whether steps without the profiler were timed when something else was different, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from traceprobe.records.rank import Rank, mean_step_ms
+from traceprobe.verdict.correction import far_longer, per_step
+from traceprobe.verdict.drift import find_drift
+from traceprobe.verdict.made_before import made_before
+from traceprobe.verdict.thresholds import Thresholds
+
+
+def other_conditions(
+    ranks: Sequence[Rank],
+    unprofiled_ms: float | None,
+    data_wait_ns: float | None,
+    load_ms: float | None,
+    thresholds: Thresholds,
+) -> bool:
+    """Whether a step is far longer without the profiler, and no loader explains that.
+
+    A profiler makes no step shorter.
+
+    Args:
+        unprofiled_ms: None where it is not known. data_wait_ns: time in the loader's `next` per
+            step without the profiler, if known. load_ms: time in which the loader makes the
+            batches of a step, if known.
+    """
+    step_ms = mean_step_ms(ranks)
+    if step_ms is None or unprofiled_ms is None:
+        return False
+    wait_ms = None if data_wait_ns is None else data_wait_ns / 1e6
+    if made_before(load_ms, step_ms, unprofiled_ms, wait_ms) is not None:
+        return False
+    drift = find_drift(ranks, thresholds) if data_wait_ns is None else None
+    times = [per_step(rank, drift) for rank in ranks]
+    waits_more = max((data_wait_ns or 0.0) - fmean(each.data_wait for each in times), 0.0)
+    return far_longer(unprofiled_ms * 1e6, fmean(each.total for each in times) + waits_more)
