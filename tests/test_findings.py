@@ -171,6 +171,20 @@ def test_an_inferred_wait_is_called_so():
     assert find("data-wait", rank).evidence[1].startswith("50 % of it is inferred")
 
 
+def test_a_wait_is_inferred_between_steps_only_where_these_are_ranges():
+    half = host(data_wait_inferred_ns=150 * MS * STEPS)
+    ranges = records.rank(step(io=300), host=half)
+    assert "is between step ranges and in no CUDA call" in find("data-wait", ranges).evidence[1]
+    whole = records.rank(step(io=300), host=half, marked=False)
+    assert find("data-wait", whole).evidence[1].endswith("the step thread is in no CUDA call")
+
+
+def test_bytes_of_copies_have_digits_that_matter():
+    few, many = (records.rank(step(), h2d=copies(30, megabytes=size)) for size in (3, 24_000))
+    assert find("h2d-exposed", few).evidence[1].startswith("3.15 MB per step")
+    assert find("h2d-exposed", many).evidence[1].startswith("25,166 MB per step")
+
+
 def test_what_is_inferred_of_a_wait_is_left_out_where_it_rounds_to_nothing():
     little = host(data_wait_inferred_ns=1 * MS * STEPS)
     evidence_of = find("data-wait", records.rank(step(io=300), host=little)).evidence

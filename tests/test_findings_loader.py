@@ -77,6 +77,7 @@ def test_without_workers_the_step_thread_makes_the_batch():
         in found.evidence
     )
     assert found.advice.startswith("Start with 4 workers: ")
+    assert "more workers" not in found.advice
 
 
 def test_workers_that_wait_for_the_step_are_not_what_it_waits_for():

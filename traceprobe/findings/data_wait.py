@@ -10,6 +10,7 @@ from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import duration, percent
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
+from traceprobe.verdict.no_training import steps_are_ranges
 
 
 @rule(
@@ -46,9 +47,11 @@ def data_wait(evidence: Evidence) -> Answer:
     return Answer(
         status,
         [
-            f"{evidence.amount(ms)} of {evidence.idle} while the step thread waits for data",
-            f"{part} of it is inferred: the step thread is between step "
-            f"ranges{'' if evidence.on_cpu else ' and in no CUDA call'}"
+            f"{evidence.amount(ms)} of {evidence.idle} while the step thread waits for data"
+            f"{evidence.under_profiler}"
+            if ms or status == "pass"
+            else "",
+            f"{part} of it is inferred: the step thread is {_elsewhere(evidence)}"
             if part != percent(0, 0)
             else "",
             f"{duration(drained.after.data_wait_ns)} ({percent(drained.after.share)}) once the "
@@ -81,6 +84,13 @@ def _sites(evidence: Evidence, ms: float) -> list[Site]:
     return made or evidence.sites("idle_data_wait")
 
 
+def _elsewhere(evidence: Evidence) -> str:
+    """Where the step thread is while nothing names what it waits for."""
+    calls = "" if evidence.on_cpu else "in no CUDA call"
+    between = "between step ranges" if steps_are_ranges(evidence.ranks) else ""
+    return " and ".join(filter(None, (between, calls))) or "in no operator"
+
+
 def _advice(evidence: Evidence, *, slow: bool) -> str:
     """What to do, with what the recording knows of the loader first."""
     loader = evidence.loader
@@ -96,13 +106,17 @@ def _advice(evidence: Evidence, *, slow: bool) -> str:
         part = percent(works[0].share, 0)
         first = f"Make `{works[0].name}` cheaper: {part} of the work of a batch is there. "
     alive = loader is not None and loader.persistent_workers
-    return (
-        (_start_workers(evidence) or _own_loader(evidence) if slow else "")
-        + first
-        + "Give the loader more workers (`num_workers`)"
+    start = _start_workers(evidence) if slow else ""
+    more = (
+        "Give the loader more workers (`num_workers`)"
         + (" and" if alive else ",")
         + " a deeper queue (`prefetch_factor`)"
         + (". " if alive else ", and keep them alive (`persistent_workers=True`). ")
+    )
+    return (
+        (start or (_own_loader(evidence) if slow else ""))
+        + first
+        + ("Keep workers alive (`persistent_workers=True`). " if start else more)
         + ("" if evidence.on_cpu else "Decode and augment on the GPU. ")
         + "Make each sample cheaper: decode and resize once, ahead of training."
     )

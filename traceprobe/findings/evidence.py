@@ -361,6 +361,13 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """Idle time of the bound `overhead`, without the profiler's part."""
         return self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
 
+    @property
+    def under_profiler(self) -> str:
+        """That times of the host are those under a profiler, which makes steps much longer."""
+        effect = self.quality.observer_effect
+        slowed = effect is not None and effect.ratio >= FIXED.distortion
+        return ", under the profiler" if slowed else ""
+
     def slowed_ms(self) -> float:
         """What a step lasts longer beside the profiler, which slows the host."""
         effect = self.quality.observer_effect

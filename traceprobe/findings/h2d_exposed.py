@@ -7,6 +7,7 @@ from statistics import fmean
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.pinning import copies_of, handing_over_ms, pinned
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import significant
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -49,8 +50,8 @@ def h2d_exposed(evidence: Evidence) -> Answer:
         evidence.grade(evidence.share(ms)),
         [
             f"{evidence.amount(ms)} of copying while no kernel runs",
-            f"{size / steps / 1e6:.1f} MB {evidence.per}{rate}; {overlap:.0f} % overlaps with "
-            "kernels",
+            f"{significant(size / steps / 1e6)} MB {evidence.per}{rate}; {overlap:.0f} % overlaps "
+            "with kernels",
         ],
         evidence.saving(most, "h2d", *(["idle_data_wait"] if handed else [])),
         UPDATED

@@ -6,6 +6,7 @@ from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.h2d_exposed import UPDATED
 from traceprobe.findings.pinning import copies_of, handing_over_ms, pinned
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import significant
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -35,8 +36,8 @@ def h2d_pageable(evidence: Evidence) -> Answer:
     return Answer(
         "warn" if warned else "pass",
         [
-            f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB {evidence.per} are "
-            "pageable",
+            f"{significant(pageable / steps / 1e6)} of {significant(size / steps / 1e6)} MB "
+            f"{evidence.per} are pageable",
             f"{evidence.amount(handed)} of waiting for batches to be handed over, which a thread "
             "that pins them does beside the step"
             if handed

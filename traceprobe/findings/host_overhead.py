@@ -14,7 +14,6 @@ from traceprobe.findings.launching import fewer_launches, replays_graphs
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.site import Site
-from traceprobe.verdict.thresholds import FIXED
 
 _OFFLOADED = (
     "The optimizer updates the parameters on the CPU, and the GPU waits. Keep them and the "
@@ -67,12 +66,11 @@ def host_overhead(evidence: Evidence) -> Answer:
     kept = max(share - named / evidence.corrected_step_ms(), 0.0) if named else share
     grade = evidence.grade(min(evidence.share(late + latency - named), kept))
     effect = evidence.quality.observer_effect
-    slowed = effect is not None and effect.ratio >= FIXED.distortion
     return Answer(
         grade,
         [
             f"{significant(late)} ms {evidence.per} of late launches, {significant(latency)} ms "
-            f"of launch and dependency latency{', under the profiler' if slowed else ''}",
+            f"of launch and dependency latency{evidence.under_profiler}",
             f"{counted(round(launches), 'launch', 'launches')} {evidence.per}",
             f"{percent(share)} of the step remains after correction for the profiler"
             if effect is not None

@@ -67,6 +67,12 @@ def runs_on_cpu(ranks: Sequence[Rank]) -> bool:
     return all(rank.device.kind == "cpu" and not gpu_rows_missing(rank) for rank in ranks)
 
 
+def steps_are_ranges(ranks: Sequence[Rank]) -> bool:
+    """Whether steps are marked by ranges, which have something between them."""
+    markers = {rank.step_marker.kind for rank in ranks if rank.step_marker is not None}
+    return bool(markers & {"user", "range"})
+
+
 def gpu_rows_missing(rank: Rank) -> bool:
     """Whether launches were recorded and no kernel was. A run on a CPU launches nothing."""
     if rank.device.kind == "cpu":

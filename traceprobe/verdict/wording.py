@@ -15,7 +15,7 @@ from traceprobe.verdict.bounds import CANDIDATES, Decision
 from traceprobe.verdict.confidence import total
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift
-from traceprobe.verdict.no_training import runs_on_cpu
+from traceprobe.verdict.no_training import runs_on_cpu, steps_are_ranges
 from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
@@ -265,9 +265,8 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None, beside: str) -> list[
     amount = f"{duration(waited / steps)} per step" if steps else f"{percent(waited / window, 0)}"
     if drift is not None:
         amount = f"{duration(drift.after.data_wait_ns)} per step"
-    markers = {r.step_marker.kind for r in ranks if r.step_marker is not None}
-    # Only ranges have a between; elsewhere it is told by a host that makes no call.
-    where = "between steps" if markers & {"user", "range"} else "in no call"
+    # Elsewhere it is told by a host that makes no call.
+    where = "between steps" if steps_are_ranges(ranks) else "in no call"
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"
     who = "step" if runs_on_cpu(ranks) else "GPU"
