@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import traceprobe
 from tests.analyses import report_of, runs
-from tests.builders import kineto, nsight
+from tests.builders import kineto, memory, nsight
 from tests.builders.loop import Loop
 from tests.builders.scenario import Script
 from traceprobe.compare.run import observe
@@ -375,6 +375,20 @@ def test_only_a_loader_of_its_own_keeps_its_pace_beside_a_profiler(
     assert run.late_loader == own_pace
     unread = predict(run, Changes(removed=frozenset({"sync"}))).predicted
     assert (unread < 0.99 * run.now) != own_pace  # somebody else keeps the step as long
+
+
+@pytest.mark.parametrize(
+    ("wait_ns", "wait", "own_pace"),
+    [
+        pytest.param(200_000, "between", False, id="short, and nothing names a loader"),
+        pytest.param(2_000_000, "between", True, id="it bounds the run"),
+        pytest.param(200_000, "loader", True, id="in the range of a DataLoader"),
+    ],
+)
+def test_a_short_wait_that_nothing_names_is_the_hosts(wait_ns, wait, own_pace):
+    work = {"forward_ns": 1_000_000, "backward_ns": 1_500_000, "optimizer_ns": 300_000}
+    loop = Loop(steps=8, data_wait_ns=wait_ns, wait=wait, **work)
+    assert prepare(traceprobe.analyze(memory.trace(loop.scenario()))).late_loader == own_pace
 
 
 @pytest.mark.parametrize(("unprofiled", "own_pace"), [(1.0, True), (0.8, False)])
