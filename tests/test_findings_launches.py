@@ -67,6 +67,16 @@ def test_what_a_program_does_already_is_no_advice():
     assert graphs.advice.startswith("Most kernels are launched by CUDA graphs already")
 
 
+def test_a_program_of_which_little_is_compiled_is_to_be_compiled():
+    regions = CompiledRegions(
+        regions_per_step=60.0, breaks_per_step=0.0, cost_ns=0, eager_ns=0, lines={}
+    )
+    rank = launching(compiled_regions=regions)
+    kernels = {**rank.summary.kernel_ns, "fused": MS * STEPS, "other": 2 * MS * STEPS}
+    little = replace(rank, summary=replace(rank.summary, kernel_ns=kernels))
+    assert "`torch.compile`" in find("host-overhead", little).advice
+
+
 def test_without_graph_breaks_the_host_launches_fewer_kernels():
     broken = CompiledRegions(
         regions_per_step=4.0,

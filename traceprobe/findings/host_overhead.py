@@ -100,8 +100,7 @@ def _advice(evidence: Evidence) -> str:
             "as loss and optimizer, into graphs too, or use a larger batch. Keep Python out of the "
             "inner loop."
         )
-    compiled = compiled_regions(evidence)
-    if compiled and not any(found.breaks_per_step for found in compiled):
+    if _is_compiled(evidence):
         return (
             'The model is compiled: let it be launched by CUDA graphs (`mode="reduce-overhead"`), '
             "compile the update of the parameters as well, or use a larger batch. Keep Python out "
@@ -111,6 +110,14 @@ def _advice(evidence: Evidence) -> str:
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
         "optimizers, a larger batch. Keep Python out of the inner loop."
     )
+
+
+def _is_compiled(evidence: Evidence) -> bool:
+    """Whether the model is compiled without breaks, and not some small functions of it alone."""
+    compiled = compiled_regions(evidence)
+    if not compiled or any(found.breaks_per_step for found in compiled):
+        return False
+    return evidence.kernel_ms("fused") >= evidence.kernel_ms("other", "softmax")
 
 
 def _without(sites: Sequence[Site], told: Collection[str], left: float) -> list[Site]:
