@@ -14,6 +14,7 @@ from tests.records import MS, STEPS
 from tests.test_findings import evidence, find, step
 from traceprobe.findings.graph_breaks import graph_breaks
 from traceprobe.findings.small_kernels import small_kernels
+from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.records.host_stalls import CompiledRegions
 
 
@@ -72,7 +73,7 @@ def test_a_program_of_which_little_is_compiled_is_to_be_compiled():
         regions_per_step=60.0, breaks_per_step=0.0, cost_ns=0, eager_ns=0, lines={}
     )
     rank = launching(compiled_regions=regions)
-    kernels = {**rank.summary.kernel_ns, "fused": MS * STEPS, "other": 2 * MS * STEPS}
+    kernels = dict.fromkeys(KERNEL_CLASSES, 0) | {"fused": MS * STEPS, "other": 2 * MS * STEPS}
     little = replace(rank, summary=replace(rank.summary, kernel_ns=kernels))
     assert "`torch.compile`" in find("host-overhead", little).advice
 
