@@ -87,6 +87,18 @@ def compiles(script, at, k):
     script.operator("build_guards (dynamo_timed)", t0 + MS, t1)
 
 
+def test_what_dynamo_does_beside_its_stages_is_compiling_too(tmp_path):
+    def compiles_slowly(script, at, k):
+        compiles(script, at, k)
+        script.operator("dynamo", at + MS, at + 59 * MS // 10)
+
+    stages, whole = (
+        report_of(loop(stall), tmp_path).ranks[0].summary for stall in (compiles, compiles_slowly)
+    )
+    more = whole.host.compilations.host_ns - stages.host.compilations.host_ns
+    assert more == MS * whole.iterations_used
+
+
 @pytest.mark.parametrize(("write", "suffix"), [(kineto.write, "json"), (nsight.write, "sqlite")])
 @pytest.mark.parametrize(
     ("stall", "reason", "advice"),

@@ -1,8 +1,9 @@
 """What a trace shows of `torch.compile`: when it compiles, and which code runs compiled.
 
-PyTorch writes a range around each stage of a compilation, `… (dynamo_timed)`, beside it one that
-names what is compiled, `…: compile_id=FRAME/VERSION`: Dynamo numbers the functions that it compiles
-and, from 0, the versions that it has of each. Whenever it runs one of them, the range is
+PyTorch writes a range around each stage of a compilation, `… (dynamo_timed)`, newer versions
+another one around all of them and what is done between and after them, `dynamo`, and beside a stage
+one that names what is compiled, `…: compile_id=FRAME/VERSION`: Dynamo numbers the functions that it
+compiles and, from 0, the versions that it has of each. Whenever it runs one of them, the range is
 `Torch-Compiled Region: FRAME/VERSION`, and inside of that `CompiledFunction` or
 `## Call CompiledFxGraph …` the graph itself. Nsight Systems records none of these. In our own
 recordings by it a range is around each compilation, `torch.compile (dynamo_timed) at LINE`, with
@@ -32,7 +33,7 @@ from traceprobe.model.codes import UNKNOWN, Bools, Int64s
 from traceprobe.model.events import rows_named
 from traceprobe.timeline.intervals import EMPTY, Intervals, subtract, union
 from traceprobe.timeline.operators import launching_rows, parents
-from traceprobe.timeline.process_timeline import COMPILES, ProcessTimeline
+from traceprobe.timeline.process_timeline import ProcessTimeline, is_compiling
 
 _VERSION = re.compile(r"compile_id=(?:!\d+/)?(\d{1,9})/(\d{1,9})", re.ASCII)
 _LINE = re.compile(r"\(dynamo_timed\) at (.+\(\d+\): .+)")
@@ -55,7 +56,7 @@ class Regions(NamedTuple):
 
 def compilations(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
     """Stages of compilations that a process is in: `thread`, `t0`, `t1`, `name`; no order."""
-    return _named(process, names, lambda name: COMPILES in name)
+    return _named(process, names, is_compiling)
 
 
 def compiled_lines(

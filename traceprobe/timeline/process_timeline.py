@@ -21,8 +21,12 @@ from traceprobe.timeline.quiet import quiet_stretches
 from traceprobe.timeline.recomputed import computed_again
 from traceprobe.timeline.step_markers import StepMarker
 
-COMPILES = "(dynamo_timed)"
-"""In the name of each stage of a compilation by `torch.compile`."""
+_STAGE, _WHOLE = "(dynamo_timed)", "dynamo"
+
+
+def is_compiling(name: str) -> bool:
+    """Whether a range is around a stage of a compilation by `torch.compile`, or around all."""
+    return _STAGE in name or name == _WHOLE
 
 
 class ProcessTimeline(msgspec.Struct, frozen=True):
@@ -85,7 +89,7 @@ def process_timeline(
     launching = calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)])
     named = (marks.select("forward") | marks.select("backward")) & (marks.thread == step_thread)
     # Older PyTorch writes the stages of a compilation as ranges, not as operators.
-    compiling = rows_named(ranges, trace.names, lambda name: COMPILES in name)
+    compiling = rows_named(ranges, trace.names, is_compiling)
     inside = merge(
         union(marks.t0[named], marks.t1[named]),
         union(compiling["t0"].to_numpy(), compiling["t1"].to_numpy()),
