@@ -544,6 +544,13 @@ def test_one_iteration_left_out_per_rank_is_normal(counts, status):
     assert finding.evidence[1] == f"{sum(counts)} left out: capture cut"
 
 
+def test_without_rows_of_the_gpu_no_synchronising_helps():
+    rank = left_out(7)
+    idle = dict.fromkeys(rank.summary.busy_ns, 0)
+    missing = replace(rank, summary=replace(rank.summary, busy_ns=idle))
+    assert found("unused-iterations", missing) == ("not-applicable", None)
+
+
 def with_empty(*places):
     """The finding about eight iterations, of which some have no work."""
     rank = records.rank(step())

@@ -9,6 +9,7 @@ from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.model.accounting import SKIPPED_AS_EMPTY, SKIPPED_AS_LONG
 from traceprobe.records.rank import Iteration
+from traceprobe.verdict.no_training import gpu_rows_missing
 
 _ADVICE = {
     "capture cut": "Synchronise before the profiler stops.",
@@ -37,6 +38,8 @@ def unused_iterations(evidence: Evidence) -> Answer:
             "no step marker: the whole capture is one window",
             "Call `prof.step()` each iteration, or annotate steps and name them with `--step`.",
         )
+    if all(map(gpu_rows_missing, evidence.ranks)):
+        return not_applicable("the capture has no rows of the GPU's work")
     # Those that do more than the others count in the verdict, or it names them.
     long = SKIPPED_AS_LONG
     skipped = [i for i in iterations if not i.used and not (i.skip_reason or "").startswith(long)]
