@@ -21,7 +21,8 @@ def other_conditions(
 ) -> bool:
     """Whether a step is far longer without the profiler, and no loader explains that.
 
-    A profiler makes no step shorter.
+    A profiler makes no step shorter. Steps that wait for data may wait longer another time, where
+    that was not timed: the pace of loaders varies.
 
     Args:
         unprofiled_ms: None where it is not known. data_wait_ns: time in the loader's `next` per
@@ -36,5 +37,8 @@ def other_conditions(
         return False
     drift = find_drift(ranks, thresholds) if data_wait_ns is None else None
     times = [per_step(rank, drift) for rank in ranks]
-    waits_more = max((data_wait_ns or 0.0) - fmean(each.data_wait for each in times), 0.0)
-    return far_longer(unprofiled_ms * 1e6, fmean(each.total for each in times) + waits_more)
+    waited, whole = fmean(t.data_wait for t in times), fmean(t.total for t in times)
+    if data_wait_ns is None and waited >= thresholds.notable * whole:
+        return False
+    waits_more = max((data_wait_ns or 0.0) - waited, 0.0)
+    return far_longer(unprofiled_ms * 1e6, whole + waits_more)
