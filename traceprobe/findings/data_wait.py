@@ -35,8 +35,7 @@ def data_wait(evidence: Evidence) -> Answer:
             "Annotate loading, e.g. `with record_function('data_loading'): batch = next(it)`.",
         )
     ms = evidence.exclusive_ms("idle_data_wait")
-    inferred = sum(r.summary.host.data_wait_inferred_ns for r in evidence.ranks)
-    total = sum(r.summary.partition_ns["idle_data_wait"] or 0 for r in evidence.ranks)
+    inferred, total = loader_work.waited_ns(evidence)
     part = percent(inferred / total if total else 0, 0)
     drained, before = evidence.drift, evidence.made_before
     # A queue that lasted for half of the capture halves the mean, not the cost.
@@ -165,9 +164,7 @@ def _start_workers(evidence: Evidence) -> str:
 
 def _own_loader(evidence: Evidence) -> str:
     """What to do where nothing in the trace is a loader, so that the loop may be its own."""
-    each = [rank.summary for rank in evidence.ranks]
-    total = sum(summary.partition_ns["idle_data_wait"] or 0 for summary in each)
-    inferred = sum(summary.host.data_wait_inferred_ns for summary in each)
+    inferred, total = loader_work.waited_ns(evidence)
     if _workers(evidence) is not None or inferred < total:
         return ""
     return "If the loop makes its batches itself, let workers of a `DataLoader` make them. "

@@ -138,9 +138,15 @@ def keeps_up(evidence: Evidence) -> bool:
     return busy < (FIXED.loader_idle if _waits_in_loader(evidence) else FIXED.loader_full)
 
 
+def waited_ns(evidence: Evidence) -> tuple[int, int]:
+    """Waiting for data that is inferred, as no range names it, and all of it, of all ranks."""
+    each = [rank.summary for rank in evidence.ranks]
+    inferred = sum(summary.host.data_wait_inferred_ns for summary in each)
+    return inferred, sum(summary.partition_ns["idle_data_wait"] or 0 for summary in each)
+
+
 def _waits_in_loader(evidence: Evidence) -> bool:
     """Whether most of the waiting for data may be inside of the loader: no range says otherwise."""
-    waits = sum(rank.summary.partition_ns["idle_data_wait"] or 0 for rank in evidence.ranks)
-    outside = sum(rank.summary.host.data_wait_inferred_ns for rank in evidence.ranks)
+    outside, waits = waited_ns(evidence)
     # All of it is outside of ranges where there are none.
     return outside == waits or outside < FIXED.mostly_inferred * waits

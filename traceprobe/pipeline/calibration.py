@@ -49,6 +49,11 @@ class Timed(msgspec.Struct, frozen=True):
     doubt: str | None
     warnings: dict[str, str]
 
+    @property
+    def load_ms(self) -> float | None:
+        """Time in which the loader makes the batches of a step, if known."""
+        return None if self.loader is None else self.loader.load_ms
+
 
 def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options) -> Timed:
     """What the user or the recordings say of the step without a profiler.

@@ -55,14 +55,13 @@ def judgement(
     Args:
         run: what the ranks do together. profiled: what the profiler recorded.
     """
-    load_ms = None if timed.loader is None else timed.loader.load_ms
 
     def judged(records: Sequence[Rank], quality: Quality) -> Verdict:
         effect = quality.observer_effect
         step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
         return judge(
             *(records, run, quality, profiled, step_ns, options.thresholds),
-            *(timed.wait_ns, timed.doubt, load_ms),
+            *(timed.wait_ns, timed.doubt, timed.load_ms),
         )
 
     quality = qualities(ranks.every, timed.step_ms)

@@ -91,9 +91,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     doubts |= timed.warnings
 
     def qualities(records: Sequence[Rank], unprofiled_ms: float | None) -> Quality:
-        load_ms = None if timed.loader is None else timed.loader.load_ms
         elsewhere = other_conditions(
-            records, unprofiled_ms, timed.wait_ns, load_ms, options.thresholds
+            records, unprofiled_ms, timed.wait_ns, timed.load_ms, options.thresholds
         )
         return build_quality(kept, lost, records, unprofiled_ms, elsewhere, doubts, timed.recording)
 
