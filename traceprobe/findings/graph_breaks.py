@@ -104,9 +104,10 @@ def _of_regions(evidence: Evidence, ns: Callable[[CompiledRegions], int]) -> flo
 
 def _notes(evidence: Evidence) -> CompilerNotes | None:
     """What the recording noted, where the trace cannot show it and much of the step is compiled."""
-    if "operators" in evidence.profiled or compiled_regions(evidence):
+    notes = evidence.compiler
+    if notes is None or "operators" in evidence.profiled or compiled_regions(evidence):
         return None
-    return None if evidence.flag(evidence.inductor_ms()) == "pass" else evidence.compiler
+    return None if evidence.flag(evidence.inductor_ms()) == "pass" else notes
 
 
 def _noted(evidence: Evidence) -> Answer:
