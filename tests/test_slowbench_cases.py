@@ -27,7 +27,7 @@ def test_every_cause_has_a_program_and_every_way_is_a_cause():
         programs = [program for program in CATALOG if program.ranks == ranks]
         placed = {way.cause for program in programs for way in program.all_ways}
         assert placed == {cause.id for cause in CAUSES if cause.ranks == ranks}
-    assert len(CATALOG) == len(list(PROGRAMS.glob("*.py"))) == 13
+    assert len(CATALOG) == len(list(PROGRAMS.glob("*.py"))) == 15
     assert {cause.cls for cause in CAUSES} <= {"io", "communication", "overhead", "compute"}
 
 

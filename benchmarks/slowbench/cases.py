@@ -143,10 +143,13 @@ def _pair(
     programs: Sequence[Program], source: random.Random, *, cpu: bool
 ) -> tuple[Program, tuple[Way, ...]]:
     """Two ways into one program that change different things."""
+    ways = {
+        p.name: [w for w in p.all_ways if (w.on_cpu or not cpu) and not w.both] for p in programs
+    }
+    several = [program for program in programs if len(ways[program.name]) > 1]
     while True:
-        program = source.choice(programs)
-        ways = [w for w in program.all_ways if (w.on_cpu or not cpu) and not w.both]
-        first, second = source.sample(ways, 2)
+        program = source.choice(several)
+        first, second = source.sample(ways[program.name], 2)
         alone = first.cause != second.cause and not first.options.keys() & second.options.keys()
         if alone and first.period == second.period and not (first.neighbour or second.neighbour):
             return program, (first, second)

@@ -30,8 +30,9 @@ class Cause:
 
 
 # Classes are those that docs/definitions.md gives the time: writing a checkpoint keeps the host
-# from launching (`idle_host`, so overhead), the kernels of an evaluation compute (`forward`). Where
-# one rank is slower, most of the ranks wait for it in collectives.
+# from launching (`idle_host`, so overhead), the kernels of an evaluation compute (`forward`).
+# Waiting for a slower rank is not communication, whose share is what transfers take: it has the
+# class of what makes that rank slow. A tool that says "communication" has seen where others wait.
 CAUSES = (
     Cause("slow-decode", "io", "data-wait", "samples take long to decode"),
     Cause("few-workers", "io", "data-wait", "too few workers load data"),
@@ -80,16 +81,31 @@ CAUSES = (
     Cause("slow-wire", "communication", "backward", "gradients take a narrow way", 2),
     Cause("small-buckets", "communication", "backward", "gradients go in many small pieces", 2),
     Cause("one-big-bucket", "communication", "backward", "gradients go when all are there", 2),
-    Cause("straggler-compute", "communication", "forward", "one rank computes more", 2),
-    Cause("straggler-host", "communication", "forward", "the host of one rank is slower", 2),
-    Cause("straggler-loader", "communication", "data-wait", "one rank waits for its data", 2),
-    Cause("uneven-batches", "communication", "forward", "one rank has larger batches", 2),
+    Cause("unoverlapped-all-gather", "communication", "forward", "all parameters at once", 2),
+    Cause("pipeline-bubble", "communication", "forward", "a batch in too few parts", 2),
     Cause(
-        "no-accumulation-no-sync",
-        "communication",
-        "backward",
-        "gradients go after each part of a batch",
-        2,
+        *("pipeline-imbalance", "compute", "forward", "one stage has more layers", 2),
+        also="communication",
+    ),
+    Cause(
+        *("straggler-compute", "compute", "forward", "one rank computes more", 2),
+        also="communication",
+    ),
+    Cause(
+        *("straggler-host", "overhead", "forward", "the host of one rank is slower", 2),
+        also="communication",
+    ),
+    Cause(
+        *("straggler-loader", "io", "data-wait", "one rank waits for its data", 2),
+        also="communication",
+    ),
+    Cause(
+        *("uneven-batches", "compute", "forward", "one rank has larger batches", 2),
+        also="communication",
+    ),
+    Cause(
+        *("no-accumulation-no-sync", "communication", "backward"),
+        *("gradients go after each part of a batch", 2),
     ),
 )
 BY_ID = {cause.id: cause for cause in CAUSES}

@@ -81,6 +81,8 @@ class Device:
         if not self.closed:
             return
         self._stop(states)
+        if any(state in USES_DEVICE and not each.stopped for each, state in states):
+            return
         if self.turn is not None and not self.turn.ended and self.turn.place.state == "timing":
             return
         if self.turn is not None and self.turn.place.state == "ready" and not self.turn.ended:
@@ -99,7 +101,9 @@ class Device:
 
     def _stop(self, states: list[tuple[Running, str]]) -> None:
         for each, state in states:
-            if state in USES_DEVICE and not each.stopped:
+            # Ranks that are stopped in the midst of a collective leave a kernel that spins, and
+            # takes half of the GPU from whose turn it is: the device is theirs until they wait.
+            if state in USES_DEVICE and not each.stopped and each.case.ranks == 1:
                 _signal(each, signal.SIGSTOP)
 
 

@@ -24,6 +24,7 @@ class Options:
     workers: int = 4
     pin: bool = True
     fused: bool = True
+    compiled: bool = False
     bf16: bool = True
     tf32: bool = True
     bucket_mb: float = 25.0
@@ -91,6 +92,8 @@ def train(o):
     if device.type == "cuda":
         torch.cuda.set_device(device)
     core = Model(o).to(device)
+    for layer in core.layers if o.compiled else ():
+        layer.compile(dynamic=False)
     optimizer = torch.optim.AdamW(core.parameters(), lr=3e-4, fused=o.fused or None)
     network = DistributedDataParallel(  # slow: small-buckets, one-big-bucket
         core,
