@@ -37,7 +37,7 @@ def shares(corrected, **expected):
 
 def single(parts, unprofiled_ms=None, *, together=None, profiled=HEAVY, data_wait_ms=None, **more):
     rank = records.rank(parts, **more)
-    waited = None if data_wait_ms is None else data_wait_ms * 1e6
+    waited = None if data_wait_ms is None else {rank.rank: data_wait_ms * 1e6}
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
     return correct([rank], together, unprofiled, profiled, waited)
 
@@ -243,6 +243,23 @@ def test_of_one_chosen_rank_waiting_cannot_be_told_from_communication():
     alone = records.run(transfer_ns=None, skew_ns=None)
     corrected = correct([with_skew(30)], alone, None, HEAVY)
     shares(corrected, compute=0.4, communication=0.4, overhead=0.2)
+
+
+def test_ranks_wait_for_the_one_whose_loader_is_slower_than_the_capture_shows():
+    """Rank 1 waits 60 ms without the profiler, so rank 0 waits for rank 1."""
+    ranks = [with_skew(0), with_skew(0, number=1)]
+    waits = {0: 0.0, 1: 60e6}
+    corrected = correct(ranks, records.run(), 160e6, frozenset(), waits)
+    assert corrected.step_ms == pytest.approx(160)
+    shares(corrected, compute=0.25, communication=0.25, overhead=0.125, io=0.375)
+    assert corrected.skew == pytest.approx(0.375 / 2)
+    assert corrected.calibration_doubt is None
+
+
+def test_a_rank_waits_no_longer_for_a_loader_than_the_step_has_room():
+    ranks = [with_skew(0), with_skew(0, number=1)]
+    corrected = correct(ranks, records.run(), 110e6, frozenset(), {0: 0.0, 1: 60e6})
+    assert corrected.step_ms == pytest.approx(110, rel=0.02)
 
 
 def test_a_rank_counts_by_its_shares_however_long_its_steps_are():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from tests.builders import kineto, truth
@@ -71,6 +72,21 @@ def test_overhead_rows_of_the_profiler_are_told_from_stalls_of_the_driver(tmp_pa
         ("Buffer Flush", shift + 100, shift + 300),
         ("CUPTI Instrumentation", shift + 300, shift + 400),
     ]
+    assert [(r["name"], r["t0"], r["t1"]) for r in truth.seen_ranges(trace, Source.QUEUE)] == [
+        ("Command Buffer Full", shift + 500, shift + 600)
+    ]
+
+
+def test_overhead_rows_without_a_process_are_those_of_the_only_one(tmp_path):
+    script = Script().op("kernel", 10, 20, (0, 1)).overhead("Buffer Flush", 100, 300)
+    document = json.loads(kineto.dumps(script.build()))
+    (row,) = [event for event in document["traceEvents"] if event.get("cat") == "overhead"]
+    row["pid"], row["tid"] = -1, 0
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    trace = read_trace(path)
+    noted = trace.host_ranges.filter(pl.col("source") == int(Source.PROFILER))
+    assert noted["pid"].to_list() == trace.gpu_ops["pid"].to_list()
 
 
 def test_without_api_rows_the_external_id_links(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.records.report import ObserverEffect
 from traceprobe.replay.buckets import rebucketed
 from traceprobe.replay.calibrate import HostBelief, calibrate
+from traceprobe.replay.pace import pace_of
 from traceprobe.replay.predict import predict, prepare
 from traceprobe.replay.scenario import Changes, apply
 from traceprobe.replay.simulate import simulate
@@ -122,9 +125,13 @@ def test_a_collective_starts_when_the_last_rank_is_ready():
         )
 
     assert simulate([rank(10), rank(50)]) == 50 + 5 + 1
-    assert simulate([rank(10), rank(50)], balanced=True) == 50 + 5 + 1
+    assert simulate([rank(10), rank(50)], of=fmean) == 50 + 5 + 1
     apart = [apply(p, Changes(removed=frozenset({"skew"}))) for p in (rank(10), rank(50))]
-    assert simulate(apart, balanced=True) == (16 + 56) / 2
+    assert simulate(apart, of=fmean) == (16 + 56) / 2
+    behind = Changes(removed=frozenset({"straggler"}))
+    apart = [apply(p, behind) for p in (rank(10), rank(50), rank(20))]
+    assert simulate(apart, of=pace_of(behind, 1)) == 20 + 5 + 1
+    assert simulate(apart, of=pace_of(behind, None)) == 50 + 5 + 1
 
 
 def test_ranks_with_unequal_collectives_play_alone():

@@ -17,7 +17,7 @@ import polars as pl
 from traceprobe.annotate.chrome_events import EVENTS, Clock, encode
 from traceprobe.annotate.counters import Counter
 from traceprobe.annotate.pids import Pid, Pids
-from traceprobe.model.codes import UNKNOWN, Int64s, Kind, Source
+from traceprobe.model.codes import NOTES, UNKNOWN, Int64s, Kind
 from traceprobe.model.events import Trace
 
 _CATEGORIES = {
@@ -36,8 +36,8 @@ _NEXT_LANE = 100_000_000
 _NONE = pl.lit(UNKNOWN, pl.Int64).alias("correlation")
 
 _HOST = (
-    ("user_annotation", "host_ranges", pl.col("source") != int(Source.PROFILER)),
-    ("overhead", "host_ranges", pl.col("source") == int(Source.PROFILER)),
+    ("user_annotation", "host_ranges", ~pl.col("source").is_in(NOTES)),
+    ("overhead", "host_ranges", pl.col("source").is_in(NOTES)),
     ("cpu_op", "host_operators", pl.lit(value=True)),
     ("cuda_runtime", "host_calls", pl.lit(value=True)),
 )

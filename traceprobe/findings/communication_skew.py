@@ -6,9 +6,10 @@ from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
-from traceprobe.formatting import duration
+from traceprobe.formatting import duration, significant
 from traceprobe.records.run import Run
 from traceprobe.replay.scenario import Changes
+from traceprobe.verdict.thresholds import FIXED
 from traceprobe.verdict.wording import late
 
 SLOWEST = (
@@ -36,7 +37,8 @@ TURNS = (
     definition="Time per step inside collectives beyond the shortest duration of each among the "
     "ranks, mean over the ranks. Where this is above 1 % of the step, the evidence names the "
     "straggler, the rank that came last for two thirds of it, or says that ranks take turns, and "
-    "what the late ranks spend more time on. The saving is all of it.",
+    "what the late ranks spend more time on. The saving is all of it, of a straggler the mean "
+    "of the others.",
     verify="Time each rank alone on the same data without communication. The straggler is slower. "
     "If all are equal, look at uneven batches.",
 )
@@ -52,18 +54,33 @@ def communication_skew(evidence: Evidence) -> Answer:
             SAME_STEPS if complete else ALL_RANKS,
         )
     ms = run.skew_ns / 1e6
+    left = ms * evidence.skew_kept()
+    # The mean of the ranks counts a straggler, too, which does not wait.
+    others = len(evidence.ranks) - (run.straggler_rank is not None)
+    waited = left * len(evidence.ranks) / max(others, 1)
     who = late(run, evidence.step_ms())
     return Answer(
-        evidence.grade(evidence.share(ms)),
+        evidence.grade(evidence.share(left)),
         [
             f"{evidence.amount(ms)} inside collectives is waiting, {duration(run.transfer_ns)} "
             f"is transfer ({run.collectives_matched} collectives matched)",
+            f"{significant(left)} ms of it is left once the profiler's part is taken out"
+            if left < FIXED.told_apart * ms and evidence.flag(ms) != "pass"
+            else "",
             *who,
         ],
-        evidence.saving(ms, "communication"),
+        evidence.saving(waited, "communication"),
         _advice(run) if who else SLOWEST,
-        changes=Changes(removed=frozenset({"skew"})),
+        changes=_changes(run),
     )
+
+
+def _changes(run: Run) -> Changes:
+    """What mending it changes: nobody shares out a slow host, or a slow loader, evenly."""
+    if run.straggler_rank is None:
+        return Changes(removed=frozenset({"skew"}))
+    shared = run.straggler_cause not in ("io", "overhead")
+    return Changes(removed=frozenset({"straggler"}), margin=FIXED.shared_evenly if shared else 0.0)
 
 
 def _advice(run: Run) -> str:

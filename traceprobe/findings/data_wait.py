@@ -70,7 +70,9 @@ def data_wait(evidence: Evidence) -> Answer:
             loader_work.idle_workers(evidence, slow=slow),
             _enough_workers(evidence) if slow else "",
         ],
-        evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
+        evidence.saving(evidence.most_ms("idle_data_wait") + evidence.unseen_ms(), "idle_data_wait")
+        if ms
+        else None,
         _advice(evidence, slow=slow),
         _sites(evidence, ms),
         Changes(removed=frozenset({"data-wait"})),

@@ -17,10 +17,10 @@ from traceprobe.model.sidecar import Block, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, TRANSFERS
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
-from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms
+from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms, removable_ms
 from traceprobe.records.replay import Replay
 from traceprobe.records.report import Quality, Status, Verdict
-from traceprobe.records.run import Run
+from traceprobe.records.run import Run, straggler_of
 from traceprobe.records.site import Site
 from traceprobe.records.sites import find_sites, owners_of
 from traceprobe.replay.reads import find_reads
@@ -70,7 +70,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
         compiler: what it recorded of torch.compile, if anything was compiled.
         blocks: what it recorded of its blocks of steps, by rank.
-        timed_wait_ms: waiting for the loader in a step without a profiler, where that was timed.
+        waits_timed: whether waiting for the loader was timed in steps without a profiler.
         replays: iterations to be played, of each of `ranks` that has any: one after the other,
             since those of all ranks are more than all else.
     """
@@ -90,7 +90,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     loader: Loader | None = None
     compiler: CompilerNotes | None = None
     blocks: Mapping[int, Sequence[Block]] = msgspec.field(default_factory=dict)
-    timed_wait_ms: float | None = None
+    waits_timed: bool = False
     replays: Callable[[], Iterable[Replay]] = tuple
 
     @property
@@ -177,7 +177,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         if effect is None or loader is None:
             return None
         steps_ms = effect.profiled_step_ms, effect.unprofiled_step_ms
-        return made_before(loader.load_ms, *steps_ms, self.timed_wait_ms)
+        return made_before(loader.load_ms, *steps_ms, timed=self.waits_timed)
 
     @property
     def timed_wait_share(self) -> float:
@@ -185,7 +185,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
         As far as the verdict found room for it beside the work on the device; else 0.
         """
-        if self.timed_wait_ms is None or self.quality.observer_effect is None:
+        if not self.waits_timed or self.quality.observer_effect is None:
             return 0.0
         copied = self.exclusive_ms("h2d") / self.corrected_step_ms()
         return max(self.verdict.shares.get("io", 0.0) - copied, 0.0)
@@ -206,7 +206,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         steps = [r.summary.step_ms.mean for r in self.ranks if r.summary.step_ms is not None]
         most = max(steps, default=ms)
         if classes:
-            most = min(most, mean_class_ms(self.ranks, classes))
+            most = min(most, self.most_ms(*classes))
         if not classes or set(classes) & UNSEEN:
             most += self.unseen_ms()
         if self.quality.observer_effect is not None:
@@ -232,6 +232,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         return self._mean(
             [sum(r.summary.partition_ns[c] or 0 for c in classes) for r in self.ranks]
         )
+
+    def most_ms(self, *classes: str) -> float:
+        """What a step can get shorter by, at most, where the time of classes goes."""
+        return removable_ms(self.ranks, classes, straggler_of(self.run))
 
     def step_ms(self) -> float:
         """Length of a step, or of the whole capture without a step marker."""
@@ -356,6 +360,21 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         idle = self.exclusive_ms(*IDLE_CAUSES)
         rest = max(FIXED.host_kept * (self.step_ms() - ms), self.step_ms() - idle)
         return min(max(self.corrected_step_ms() - rest, ms), max(self.host_ms(), ms))
+
+    def skew_kept(self) -> float:
+        """Part of the waiting for other ranks that there is without the profiler, too.
+
+        As the verdict has it of the waiting beside no computation.
+        """
+        if self.verdict.skew is UNSET or self.quality.observer_effect is None:
+            return 1.0
+        shown = self.of_steps(
+            (r.summary.communication.skew_exposed_ns or 0, r.summary.steps)
+            for r in self.ranks
+            if r.summary.communication is not None
+        )
+        left = self.verdict.skew * self.corrected_step_ms()
+        return min(left / shown, 1.0) if shown else 1.0
 
     def overhead_ms(self) -> float:
         """Idle time of the bound `overhead`, without the profiler's part."""

@@ -9,7 +9,7 @@ import re
 
 from traceprobe.ingest.clocks import WaitsFor
 from traceprobe.ingest.communication_kernels import is_communication
-from traceprobe.model.codes import UNKNOWN, Call, Kind, StreamEvent
+from traceprobe.model.codes import UNKNOWN, Call, Kind, Source, StreamEvent
 
 _COPIES = (
     (re.compile(r"HtoD|HtoA|M2D|Host -> Device|Host-to-(Device|Array)", re.I), Kind.H2D),
@@ -36,13 +36,14 @@ _STREAM_EVENTS = (
     (re.compile(r"(Stream|Device|Event|Ctx|Context)Synchronize"), int(StreamEvent.HOST_WAIT)),
     (re.compile(r"^(cuda|cu|hip)(Event|Stream)Query"), ASKS),
 )
-# Rows of the profiler's own work. "Command Buffer Full", lazy loading and module loading are
-# stalls of the driver that the program has without a profiler too, so they are not here.
+# Rows of the profiler's own work. Lazy loading and module loading are stalls of the driver that the
+# program has without a profiler too, so they are not here.
 _PROFILER = re.compile(
     r"^(CUDA profiling|CUPTI|TLS allocation|Chunk Allocation|Unknown$|Activity Buffer"
     r"|Buffer Flush|Instrumentation|Resource|OVERHEAD_CUPTI)|\(Profiler\)",
     re.IGNORECASE,
 )
+_QUEUE = re.compile(r"^Command Buffer Full|COMMAND_BUFFER_FULL")
 
 
 def kernel_kind(name: str) -> Kind:
@@ -86,6 +87,8 @@ def stream_event(api: str) -> int:
     return next((kind for pattern, kind in _STREAM_EVENTS if pattern.search(api)), UNKNOWN)
 
 
-def is_profiler(name: str) -> bool:
-    """Whether an overhead row is the profiler's own work."""
-    return bool(_PROFILER.search(name))
+def overhead_source(name: str) -> int:
+    """Who wrote an overhead row, as `Source` has it; UNKNOWN for a row that nobody asks for."""
+    if _PROFILER.search(name):
+        return int(Source.PROFILER)
+    return int(Source.QUEUE) if _QUEUE.search(name) else UNKNOWN

@@ -54,6 +54,12 @@ class Source(IntEnum):
     FRAMEWORK = 1
     PROFILER = 2
     MARK = 3
+    QUEUE = 4
+    """The driver, of a launch that waits for room in the device's queue."""
+
+
+NOTES = (int(Source.PROFILER), int(Source.QUEUE))
+"""Sources of rows that are in no program's code."""
 
 
 class Role(IntEnum):

@@ -37,13 +37,14 @@ class Timed(msgspec.Struct, frozen=True):
 
     Args:
         step_ms: None where it is not known, or not believed.
-        wait_ns: of it, waiting for the loader, where that was timed. loader: the slowest one.
+        waits_ns: of it, waiting for the loader, by rank, where that was timed. loader: the slowest
+            one.
         recording: how the steps were recorded. doubt: why the step is in doubt, as a clause.
         warnings: by code.
     """
 
     step_ms: float | None
-    wait_ns: float | None
+    waits_ns: dict[int, float] | None
     loader: Loader | None
     recording: Recording | None
     doubt: str | None
@@ -83,9 +84,9 @@ def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options)
             "says less about the other"
         )
         warnings["calibration-clock"] = f"{doubt[0].upper()}{doubt[1:]}."
-    wait_ns = recorded_wait_ns(parts) if believed else None
+    waits_ns = recorded_waits_ns(parts, records) if believed else None
     return Timed(
-        noted if believed else None, wait_ns, slowest_loader(parts), recording, doubt, warnings
+        noted if believed else None, waits_ns, slowest_loader(parts), recording, doubt, warnings
     )
 
 
@@ -143,9 +144,9 @@ def regular_ms(
     with_long, without_long = mean_step_ms(records), mean_step_ms(regular)
     if unprofiled_ms is None or with_long is None or without_long is None:
         return unprofiled_ms
-    waited_ns = recorded_wait_ns(parts)
+    waits_ns = recorded_waits_ns(parts, records)
     # Where the loop was timed and did not wait, its long iterations are none of the loader's.
-    waits = waited_ns is None or waited_ns / 1e6 >= FIXED.reported_idle * unprofiled_ms
+    waits = waits_ns is None or max(waits_ns.values()) / 1e6 >= FIXED.reported_idle * unprofiled_ms
     if waits and made_before(load_ms(parts), without_long, unprofiled_ms) is not None:
         return unprofiled_ms
     known = []
@@ -256,7 +257,13 @@ def load_ms(parts: Sequence[TracePart]) -> float | None:
     return None if loader is None else loader.load_ms
 
 
-def recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
-    """Mean over the inputs of the loader wait that the capture timed without a profiler."""
-    known = _per_iteration(parts, "unprofiled_data_wait_ms")
-    return 1e6 * sum(known) / len(known) if known else None
+def recorded_waits_ns(
+    parts: Sequence[TracePart], records: Sequence[Rank]
+) -> dict[int, float] | None:
+    """Waiting for the loader per iteration that recordings timed without a profiler, by rank."""
+    found = {}
+    for record in records:
+        known = _per_iteration([parts[record.input]], "unprofiled_data_wait_ms")
+        if known:
+            found[record.rank] = 1e6 * known[0]
+    return found or None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from traceprobe.formatting import counted
-from traceprobe.model.codes import UNKNOWN, Kind, Source, StreamEvent
+from traceprobe.model.codes import NOTES, UNKNOWN, Kind, StreamEvent
 from traceprobe.model.events import Trace, rows_of
 from traceprobe.timeline import phases
 from traceprobe.timeline.iteration_groups import find_iterations
@@ -79,7 +79,7 @@ def _order(events: pl.DataFrame) -> str:
 
 
 def _ranges(trace: Trace) -> Iterator[Line]:
-    shown = trace.host_ranges.filter(pl.col("source") != int(Source.PROFILER))
+    shown = trace.host_ranges.filter(~pl.col("source").is_in(NOTES))
     counts = shown["name"].value_counts().rows()
     alike: dict[str, list[tuple[str, int]]] = {}
     for name, count in counts:

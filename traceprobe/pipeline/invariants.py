@@ -10,8 +10,9 @@ from msgspec import UNSET
 from traceprobe.errors import InternalError
 from traceprobe.findings.evidence import UNSEEN
 from traceprobe.records.numbers import SHARE_ROUNDING
-from traceprobe.records.rank import Rank, mean_class_ms
+from traceprobe.records.rank import Rank, removable_ms
 from traceprobe.records.report import Finding, Input, Quality, Report, Verdict
+from traceprobe.records.run import straggler_of
 from traceprobe.system import shell
 from traceprobe.verdict.bounds import agrees, deciding
 
@@ -46,6 +47,7 @@ def verify(
             _verdict_problems(report.verdict),
             _saving_problems(
                 report.findings,
+                straggler_of(report.run),
                 report.ranks if regular is None else regular,
                 quality or report.quality,
             ),
@@ -63,7 +65,7 @@ def _verdict_problems(verdict: Verdict) -> Iterator[str]:
 
 
 def _saving_problems(
-    findings: Sequence[Finding], ranks: Sequence[Rank], quality: Quality
+    findings: Sequence[Finding], straggler: int | None, ranks: Sequence[Rank], quality: Quality
 ) -> Iterator[str]:
     """Nothing saves more of a class than there is; what a short capture hides comes on top."""
     effect = quality.observer_effect
@@ -72,7 +74,8 @@ def _saving_problems(
         saving, classes = finding.saving_ms_per_step, finding.saving_of
         if saving is None or classes is UNSET or not classes:
             continue
-        most = mean_class_ms(ranks, classes) + (max(unseen, 0.0) if UNSEEN & set(classes) else 0.0)
+        most = removable_ms(ranks, classes, straggler)
+        most += max(unseen, 0.0) if UNSEEN & set(classes) else 0.0
         if saving > most * (1 + SHARE_ROUNDING) + 1e-3:
             yield f"{finding.id} saves {saving} ms of {most:.6f} in {', '.join(classes)}"
 

@@ -92,7 +92,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
 
     def qualities(records: Sequence[Rank], unprofiled_ms: float | None) -> Quality:
         elsewhere = other_conditions(
-            records, unprofiled_ms, timed.wait_ns, timed.load_ms, options.thresholds
+            records, unprofiled_ms, timed.waits_ns, timed.load_ms, options.thresholds
         )
         return build_quality(kept, lost, records, unprofiled_ms, elsewhere, doubts, timed.recording)
 
@@ -117,7 +117,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         loader=timed.loader,
         compiler=_compiler(kept),
         blocks=calibration.blocks(kept, ranks.regular),
-        timed_wait_ms=None if timed.wait_ns is None else timed.wait_ns / 1e6,
+        waits_timed=timed.waits_ns is not None,
         replays=ranks.regular_replays,
     )
     answers = examine(evidence)

@@ -269,3 +269,18 @@ def mean_class_ms(ranks: Sequence[Rank], classes: Iterable[str]) -> float:
     chosen = tuple(classes)
     each = [sum(map(r.summary.class_ns, chosen)) / r.summary.steps for r in ranks]
     return sum(each) / len(each) / 1e6
+
+
+def removable_ms(ranks: Sequence[Rank], classes: Iterable[str], straggler: int | None) -> float:
+    """What a step can get shorter by, at most, where the time of classes goes, ms.
+
+    It is the mean of the ranks. Where all wait for one of them it is that of the rank with most of
+    the time: either that rank is late because of it, or it is what the others wait in.
+
+    Args:
+        straggler: number of the rank that all others wait for, None without one.
+    """
+    chosen = tuple(classes)
+    if straggler is None:
+        return mean_class_ms(ranks, chosen)
+    return max(mean_class_ms([rank], chosen) for rank in ranks)

@@ -111,3 +111,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             yield "skew_causes without skew, or they do not sum to 1"
         if isinstance(self.overview, Overview):
             yield from self.overview.problems(numbers)
+
+
+def straggler_of(run: Run | None) -> int | None:
+    """The rank that all others wait for; None without one, or without a run of several."""
+    return None if run is None else run.straggler_rank

@@ -20,11 +20,12 @@ from traceprobe.formatting import listed
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.generality import CAUSES, causes_first
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
-from traceprobe.records.rank import Rank, mean_class_ms
+from traceprobe.records.rank import Rank, removable_ms
 from traceprobe.records.report import Finding, Report
+from traceprobe.records.run import straggler_of
 from traceprobe.replay.buckets import rebucketed
-from traceprobe.replay.predict import RULES_MARGIN, Playable, Prediction, predict_all
-from traceprobe.replay.scenario import Changes, check, together
+from traceprobe.replay.predict import RULES_MARGIN, Playable, Prediction, check, predict_all
+from traceprobe.replay.scenario import Changes, together
 
 TOGETHER = 3
 """Findings that are played together, as many as a page names first."""
@@ -91,8 +92,7 @@ def within_reach_ms(
 def _possible(run: Playable, changes: Changes) -> bool:
     """Whether the run has what is changed."""
     try:
-        for schedule in run.base.schedules:
-            check(schedule, changes)
+        check(run, changes)
         if changes.bucket_mb is not None:
             rebucketed(run.base.schedules, changes.bucket_mb, run.ranks)
     except ImpossibleChange:
@@ -188,7 +188,7 @@ def _predicted(finding: Finding, gain: _Gain, asked: Mapping[str, Changes]) -> F
 
 def _joint(run: Playable, gain: _Gain, findings: Sequence[Finding]) -> JointPrediction:
     """The findings mended together: no less than the best alone, no more than all their bounds."""
-    most = min(_bound_ms(run.report.ranks, findings), run.now)
+    most = min(_bound_ms(run.report.ranks, straggler_of(run.report.run), findings), run.now)
     least = max(finding.gain_ms for finding in findings)
     kept = gain.within(least, most)
     return JointPrediction(
@@ -200,13 +200,15 @@ def _joint(run: Playable, gain: _Gain, findings: Sequence[Finding]) -> JointPred
     )
 
 
-def _bound_ms(ranks: Sequence[Rank], findings: Sequence[Finding]) -> float:
+def _bound_ms(ranks: Sequence[Rank], straggler: int | None, findings: Sequence[Finding]) -> float:
     """The most that findings save together: of classes that several are about no more than once."""
     most, seen = 0.0, set[str]()
     for finding in findings:
         bound = finding.saving_ms_per_step or 0.0
         classes = set[str]() if finding.saving_of is UNSET else set(finding.saving_of)
-        own = min(bound, mean_class_ms(ranks, classes - seen)) if classes & seen else bound
+        own = (
+            min(bound, removable_ms(ranks, classes - seen, straggler)) if classes & seen else bound
+        )
         most = max(most + own, bound)
         seen |= classes
     return most

@@ -14,6 +14,7 @@ from traceprobe.errors import ImpossibleChange
 from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Report
+from traceprobe.records.run import straggler_of
 from traceprobe.replay import buckets
 from traceprobe.replay import scenario as changes
 from traceprobe.replay.calibrate import (
@@ -24,8 +25,9 @@ from traceprobe.replay.calibrate import (
     calibrate,
 )
 from traceprobe.replay.contention import LIKELY, LITTLE, MUCH
+from traceprobe.replay.pace import Pace, pace_of
 from traceprobe.replay.scatter import noise_ms
-from traceprobe.replay.scenario import Changes
+from traceprobe.replay.scenario import AMONG_RANKS, Changes
 from traceprobe.replay.simulate import simulate_all
 from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
 from traceprobe.verdict.allreduce import Links
@@ -61,6 +63,12 @@ class Playable(msgspec.Struct, frozen=True):
     base: Calibrated
     ranks: int
     played: Sequence[Rank]
+
+    @property
+    def straggler(self) -> int | None:
+        """Place among `played` of the rank that all others wait for; None without one."""
+        number = straggler_of(self.report.run)
+        return next((n for n, rank in enumerate(self.played) if rank.rank == number), None)
 
     @property
     def late_loader(self) -> bool:
@@ -101,7 +109,16 @@ def prepare(report: Report) -> Playable:
             "work with its launches, and an analysis by this version (analyze the trace again)"
         )
     now = now_ms(report)
-    schedules = [_with_loader(schedule_of(replay), report, rank, now) for rank, replay in ranks]
+    schedules = [schedule_of(replay) for _, replay in ranks]
+    waiting = [_waiting(p, rank, now) for p, (rank, _) in zip(schedules, ranks, strict=True)]
+    # A rank that waits for no data beside one that does waits for that rank.
+    some = max(waiting) >= WAITING_HOST
+    schedules = [
+        schedule
+        if some and waited < LATE_LOADER
+        else _with_loader(schedule, report, rank, waited, now)
+        for schedule, waited, (rank, _) in zip(schedules, waiting, ranks, strict=True)
+    ]
     base = calibrate(_transfers(schedules), now * 1e6, _host_belief(report))
     world = max(len(schedules), report.run.world_size if report.run is not None else 1)
     played = [rank for rank, _ in ranks]
@@ -126,28 +143,29 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
     margin = run.base.host_margin
     # The first is what is likely, the others are the ends of what it may be.
     doubts = [(1.0, LIKELY), (1 - margin, LIKELY), (1 + margin, LIKELY), (1.0, LITTLE), (1.0, MUCH)]
-    scenarios: dict[bool, list[list[RankSchedule]]] = {False: [], True: []}
+    scenarios: dict[frozenset[str], list[list[RankSchedule]]] = {}
+    paces: dict[frozenset[str], Pace] = {}
     told = []
     for asked in every:
         schedules, sizes, sizes_before, links = run.base.schedules, list[int](), list[int](), None
-        for schedule in schedules:
-            changes.check(schedule, asked)
+        check(run, asked)
         if asked.bucket_mb is not None:
             sizes_before = buckets.sizes_of(schedules[0])
             schedules, sizes, links = buckets.rebucketed(schedules, asked.bucket_mb, run.ranks)
         told.append((sizes, sizes_before, links))
-        scenarios["skew" in asked.removed] += [
+        among = asked.removed & set(AMONG_RANKS)
+        paces[among] = pace_of(asked, run.straggler)
+        scenarios.setdefault(among, []).extend(
             [changes.apply(changes.with_host(p, factor), asked, left) for p in schedules]
             for factor, left in doubts
-        ]
+        )
     steps = {
-        balanced: iter(simulate_all(some, run.base.shapes, balanced=balanced))
-        for balanced, some in scenarios.items()
-        if some
+        among: iter(simulate_all(some, run.base.shapes, paces[among]))
+        for among, some in scenarios.items()
     }
     found = []
     for asked, (sizes, sizes_before, links) in zip(every, told, strict=True):
-        mine = steps["skew" in asked.removed]
+        mine = steps[asked.removed & set(AMONG_RANKS)]
         predicted, *around = (run.now * next(mine) / run.base.step_ns for _ in doubts)
         noise = hypot(noise_ms(run.report, asked, run.now), predicted * (run.base.factor - 1))
         if asked != Changes():
@@ -155,6 +173,18 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
         low, high = min(predicted, *around) - noise, max(predicted, *around) + noise
         found.append(Prediction(predicted, max(low, 0.0), high, sizes, sizes_before, links))
     return found
+
+
+def check(run: Playable, asked: Changes) -> None:
+    """Refuse changes of what a run has not.
+
+    Raises:
+        ImpossibleChange: nothing of that kind was played.
+    """
+    for schedule in run.base.schedules:
+        changes.check(schedule, asked)
+    if "straggler" in asked.removed and (run.straggler is None or len(run.played) < 2):
+        raise ImpossibleChange("straggler: there is no rank that all others wait for")
 
 
 def now_ms(report: Report) -> float:
@@ -171,11 +201,23 @@ def now_ms(report: Report) -> float:
     return step
 
 
-def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float) -> RankSchedule:
+def _waiting(schedule: RankSchedule, rank: Rank, now: float) -> float:
+    """Part of the recorded step in which the host of a rank waits for data."""
+    waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
+    step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
+    return waited / step
+
+
+def _with_loader(
+    schedule: RankSchedule, report: Report, rank: Rank, waited: float, now: float
+) -> RankSchedule:
     """A schedule whose loader makes batches as fast as it did, where it was known to be late.
 
     A loader in the training process itself is no loader of its own: its time is the host's. So is
     the time of a loop that makes its batches without one.
+
+    Args:
+        waited: part of the recorded step in which the host waits for data. now: step, ms.
     """
     settings = (report.workload or {}).get("settings")
     told = settings.get("workers") if isinstance(settings, dict) else None
@@ -186,11 +228,9 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
         return schedule
     if told is None and timed is None and _made_by_the_host(report, rank):
         return replace(schedule, loads=True)
-    waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
-    step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
     copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.steps, 1) / 1e6 / now
     late = report.verdict.shares["io"] - copied
-    if late < LATE_LOADER and waited / step < WAITING_HOST:
+    if late < LATE_LOADER and waited < WAITING_HOST:
         return schedule
     if _slowed_beyond(report, rank, late * now):
         return schedule

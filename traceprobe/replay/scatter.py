@@ -11,7 +11,9 @@ from msgspec import UNSET
 from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.records.rank import Iteration
 from traceprobe.records.report import Report
+from traceprobe.records.run import straggler_of
 from traceprobe.replay.calibrate import NINE_OF_TEN
+from traceprobe.replay.pace import pace_of
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.student import student
 
@@ -65,8 +67,8 @@ def _timed_ms(report: Report) -> list[float]:
 def _paces_ms(report: Report, asked: Changes, out: Sequence[str]) -> list[float]:
     """The traced steps without some classes, ms.
 
-    In each step the rank with most time of its own sets the pace, as in the replay; with the work
-    shared out evenly it is the mean of the ranks. Only some ranks of many keep their iterations.
+    In each step the rank with most time of its own sets the pace, as in the replay. Only some
+    ranks of many keep their iterations.
     """
     ranks = [
         {i.index: ms for i in rank.iterations if (ms := _own_ms(i, out)) is not None}
@@ -74,7 +76,9 @@ def _paces_ms(report: Report, asked: Changes, out: Sequence[str]) -> list[float]
         if rank.iterations
     ]
     common = set[int].intersection(*map(set, ranks)) if ranks else set[int]()
-    pace = fmean if "skew" in asked.removed else max
+    numbers = [rank.rank for rank in report.ranks if rank.iterations]
+    straggler = straggler_of(report.run)
+    pace = pace_of(asked, numbers.index(straggler) if straggler in numbers else None)
     return [pace([rank[index] for rank in ranks]) for index in sorted(common)]
 
 

@@ -26,7 +26,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": COMPUTE_PHASES,
 }
 """What of the GPU's work can be named, and which kinds of tasks that is."""
-REMOVABLE = (*GROUPS, "data-wait", "pauses", "stalls", "host", "reads", "sync", "skew")
+REMOVABLE = (*GROUPS, "data-wait", "pauses", "stalls", "host", "reads", "sync", "skew", "straggler")
 SPEEDABLE = (*GROUPS, "host", "loader")
 OVERLAPPABLE = OFF_DEVICE
 NAMES: Mapping[str, str] = {
@@ -43,6 +43,11 @@ NAMES: Mapping[str, str] = {
     "input": "input on GPU",
 }
 """What options call otherwise than people do."""
+AMONG_RANKS: Mapping[str, str] = {
+    "skew": "work shared evenly by the ranks",
+    "straggler": "the slowest rank as fast as the others",
+}
+"""Changes of what ranks are to each other, in words."""
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -83,7 +88,7 @@ def _named(name: str) -> str:
 
 
 def _without(name: str) -> str:
-    return "work shared evenly by the ranks" if name == "skew" else f"no {_named(name)}"
+    return AMONG_RANKS.get(name) or f"no {_named(name)}"
 
 
 def _sped_up(speedup: Mapping[str, float]) -> list[str]:
@@ -192,7 +197,7 @@ def _removed(tasks: Tasks, name: str, left: Leftovers) -> Tasks:
         return without_reads(tasks)
     if name == "sync":
         return replace(tasks, awaits=np.zeros(len(tasks), np.int64))
-    if name == "skew":
+    if name in AMONG_RANKS:
         return replace(tasks, group=np.full(len(tasks), ALONE))
     which = tasks.of(GROUPS[name])
     rest = tasks.emptied(which).without_needs(which)
@@ -318,7 +323,7 @@ def check(schedule: RankSchedule, changes: Changes) -> None:
         "stalls": bool(tasks.stall.any()),
         "reads": bool(find_reads(tasks).copies.any()),
         "sync": bool(tasks.awaits.any()),
-        "skew": bool(tasks.collective.any()),
+        **dict.fromkeys(AMONG_RANKS, bool(tasks.collective.any())),
         "host": True,
     }
     for name in [*changes.removed, *changes.overlapped, *changes.speedup, *changes.fewer]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from traceprobe.replay.graph import Graph, Shape, Shapes, graph_of
+from traceprobe.replay.pace import Pace
 from traceprobe.replay.tasks import Floats, RankSchedule
 
 TOGETHER, MOST_TIMES = 64, 8_000_000
@@ -14,22 +15,21 @@ TOGETHER, MOST_TIMES = 64, 8_000_000
 
 
 def simulate(
-    schedules: Sequence[RankSchedule], shapes: Shapes | None = None, *, balanced: bool = False
+    schedules: Sequence[RankSchedule], shapes: Shapes | None = None, of: Pace = max
 ) -> float:
     """Step of the slowest rank, ns; ranks that wait for each other are equally fast.
 
     Args:
         shapes: those of what was played before, which are not looked for again.
-        balanced: the mean of the ranks instead, as if their work had been shared out evenly.
+        of: the length of a step, from those of the ranks.
     """
-    return simulate_all([schedules], shapes, balanced=balanced)[0]
+    return simulate_all([schedules], shapes, of)[0]
 
 
 def simulate_all(
     scenarios: Iterable[Sequence[RankSchedule]],
     shapes: Shapes | None = None,
-    *,
-    balanced: bool = False,
+    of: Pace = max,
 ) -> list[float]:
     """The same of many scenarios; those that differ in times alone are played at once.
 
@@ -55,9 +55,8 @@ def simulate_all(
     for alike in waiting.values():
         if alike:
             _play(list(alike.values()))
-    pick = (lambda each: sum(each) / len(each)) if balanced else max
     return [
-        pick([step for shape, key in mine for step in shape.played[key]]) / count
+        of([step for shape, key in mine for step in shape.played[key]]) / count
         for mine, count in asked
     ]
 

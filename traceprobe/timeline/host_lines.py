@@ -26,6 +26,8 @@ ESTIMATED = 0.7
 steady: by a part of so much at least."""
 LONG_CALL_NS = 20_000
 """A launch that takes longer beside a full queue waited for room."""
+NOTED = 0.5
+"""So does one of which the driver notes it, for this part of the call at least."""
 OWN_LINE = 0.05
 """A thread has its own line if others launch between this part of its launches and their next."""
 
@@ -144,7 +146,8 @@ def _waiting(
     mine = own[rows]
     full = ~mine & (ended - began > LONG_CALL_NS)
     outstanding, unseen = _outstanding(account, began, ended)
-    full &= outstanding >= QUEUE * np.where(unseen > 0, ESTIMATED, 1.0)
+    noted = measure_between(account.process.host.queue, began, ended) > NOTED * (ended - began)
+    full &= noted | (outstanding >= QUEUE * np.where(unseen > 0, ESTIMATED, 1.0))
     blocking = _blocking(account, ops[rows], began[mine])
     calls_t0 = np.concatenate([blocking["t0"].to_numpy(), began[full], began[mine]])
     calls_t1 = np.concatenate([blocking["t1"].to_numpy(), ended[full], ended[mine]])

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import LONG_NS
-from traceprobe.model.codes import UNKNOWN, Int64s, Source
+from traceprobe.model.codes import NOTES, UNKNOWN, Int64s, Source
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline.intervals import (
     EMPTY,
@@ -53,6 +53,7 @@ class HostState(msgspec.Struct, frozen=True):
 
     Args:
         profiler: the profiler is at work, on any thread.
+        queue: the driver notes that a launch waits for room in the device's queue.
         data_annotated: the step thread is inside a data range.
         data_inferred: it is outside every step range and inside no call (where the marker has
             ranges that could leave waits outside), or a batch was probably waited for.
@@ -62,6 +63,7 @@ class HostState(msgspec.Struct, frozen=True):
     """
 
     profiler: Intervals
+    queue: Intervals
     data_annotated: Intervals
     data_inferred: Intervals
     quiet: Quiet
@@ -104,7 +106,9 @@ def host_state(
     threads: set[int],
 ) -> HostState:
     """The sets of time that decide causes, for the threads that launch GPU work."""
-    profiler = ranges.filter(pl.col("source") == int(Source.PROFILER))
+    profiler, queue = (
+        ranges.filter(pl.col("source") == int(source)) for source in (Source.PROFILER, Source.QUEUE)
+    )
     data = marks.select("data") & (marks.thread == step_thread)
     others = threads - {step_thread}
     inferred = EMPTY
@@ -119,9 +123,10 @@ def host_state(
         data=_long(subtract(quiet.data, known)), unknown=_long(subtract(quiet.unknown, known))
     )
     in_call = _sets(calls, others)
-    in_range = _sets(ranges, others, pl.col("source") != int(Source.PROFILER))
+    in_range = _sets(ranges, others, ~pl.col("source").is_in(NOTES))
     return HostState(
         profiler=union(profiler["t0"].to_numpy(), profiler["t1"].to_numpy()),
+        queue=union(queue["t0"].to_numpy(), queue["t1"].to_numpy()),
         data_annotated=data_annotated,
         data_inferred=merge(between, quiet.data),
         quiet=quiet,

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.errors import UsageError
-from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Ints, Kind, Source
+from traceprobe.model.codes import NOTES, UNKNOWN, Bools, Int64s, Ints, Kind, Source
 from traceprobe.timeline.intervals import EMPTY, Intervals, union
 from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
@@ -136,8 +136,8 @@ class _Ranges:
     """User and framework ranges of a process as arrays, selectable by a predicate on the name."""
 
     def __init__(self, ranges: pl.DataFrame, names: Sequence[str]) -> None:
-        not_profiler = ranges["source"].to_numpy() != int(Source.PROFILER)
-        chosen: Bools | slice = slice(None) if not_profiler.all() else not_profiler
+        of_program = ~np.isin(ranges["source"].to_numpy(), NOTES)
+        chosen: Bools | slice = slice(None) if of_program.all() else of_program
         self.t0, self.t1, self.name, self.thread, self.source = (
             ranges[c].to_numpy()[chosen] for c in ("t0", "t1", "name", "thread", "source")
         )

@@ -7,7 +7,7 @@ ready when the capture began say nothing about the loader.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import msgspec
@@ -32,6 +32,8 @@ class Times(msgspec.Struct, frozen=True):
 
     `skew` is exposed waiting for other ranks, 0 where unknown; `unexplained` is idle time of
     unknown cause, and `lasting` what else is neither work nor waiting, which survives a profiler.
+    `unseen_skew` is the part of `skew` that is not in the capture: waiting for ranks that wait
+    longer for their loaders without the profiler.
     """
 
     data_wait: float
@@ -42,6 +44,7 @@ class Times(msgspec.Struct, frozen=True):
     compute: float
     lasting: float
     unexplained: float
+    unseen_skew: float = 0.0
 
     @property
     def other(self) -> float:
@@ -124,7 +127,7 @@ def correct(
     run: Run | None,
     unprofiled_ns: float | None,
     profiled: frozenset[str],
-    data_wait_ns: float | None = None,
+    waits_ns: Mapping[int, float] | None = None,
     drift: Drift | None = None,
     doubt: str | None = None,
     before: MadeBefore | None = None,
@@ -134,17 +137,16 @@ def correct(
     Args:
         unprofiled_ns: step time without a profiler, if known.
         profiled: marks of profiling found in the inputs.
-        data_wait_ns: time in the loader's `next` per step without a profiler, if known.
+        waits_ns: time in the loader's `next` per step without a profiler, by rank, if known.
         drift: where the loader's queue ran dry. What a capture timed without a profiler is more
-            than what a few of its steps show, so a known `data_wait_ns` comes before it.
+            than what a few of its steps show, so known `waits_ns` come before it.
         doubt: why the unprofiled step is not that of the profiled ones, where it may not be.
-        before: that the steps were fed from batches made before; None with a `data_wait_ns`.
+        before: that the steps were fed from batches made before; None with `waits_ns`.
     """
-    seen_wait_ns = fmean(per_step(rank).data_wait for rank in ranks) if ranks else 0.0
     unseen_ms = None if before is None else before.unseen_ms
     if unseen_ms is not None:
-        data_wait_ns = seen_wait_ns + 1e6 * unseen_ms
-    if data_wait_ns is not None:
+        waits_ns = {rank.rank: per_step(rank).data_wait + 1e6 * unseen_ms for rank in ranks}
+    if waits_ns is not None:
         drift = None
     matched = run is not None and run.transfer_ns is not None
     times, notes, distorted = [], [], []
@@ -160,7 +162,8 @@ def correct(
         recorded = per_step(rank, drift)
         after = recorded
         if unprofiled_ns is not None and rank.summary.iterations_used:
-            after = _without_profiler(recorded, unprofiled_ns, data_wait_ns, matched)
+            waited = None if waits_ns is None else waits_ns.get(rank.rank)
+            after = _without_profiler(recorded, unprofiled_ns, waited, matched)
             split_unknown |= not matched and recorded.communication > 0 and after != recorded
             steps.append(recorded.total)
             unfit = after.total - unprofiled_ns
@@ -178,11 +181,14 @@ def correct(
     notes += distorted[:MAX_NOTES]
     if len(distorted) > MAX_NOTES:
         notes.append(f"and {len(distorted) - MAX_NOTES} more such notes about other ranks")
+    if unprofiled_ns is not None and matched:
+        seen = [per_step(rank, drift).data_wait for rank in ranks]
+        times = _waiting_for_loaders_of_others(times, seen, unprofiled_ns)
     ruled_out, unseen = False, 0.0
     # Ranks step together: that the mean of one is a little shorter says nothing.
     if unprofiled_ns is not None and steps:
         step = sum(steps) / len(steps)
-        waits_more = 0.0 if data_wait_ns is None else max(data_wait_ns - seen_wait_ns, 0.0)
+        waits_more = longest_unseen_wait(ranks, waits_ns)
         if before is not None:
             doubt = before.sentence
         elif far_longer(unprofiled_ns, step + waits_more):
@@ -228,6 +234,22 @@ def correct(
         profiled_step_ms=fmean(steps) / 1e6 if steps else None,
         unprofiled_step_ms=unprofiled_ns / 1e6 if unprofiled_ns is not None and steps else None,
     )
+
+
+def longest_unseen_wait(ranks: Sequence[Rank], waits_ns: Mapping[int, float] | None) -> float:
+    """What the step waits longer for a loader without the profiler than in the capture, ns.
+
+    Ranks step together: the one that waits longest holds up all.
+
+    Args:
+        waits_ns: as `correct` has them.
+    """
+    more = [
+        (waits_ns or {}).get(rank.rank, 0.0) - per_step(rank).data_wait
+        for rank in ranks
+        if rank.summary.iterations_used
+    ]
+    return max(0.0, *more)
 
 
 def far_longer(unprofiled_ns: float, profiled_ns: float) -> bool:
@@ -279,6 +301,23 @@ def _without_profiler(
     )
 
 
+def _waiting_for_loaders_of_others(
+    times: Sequence[Times], seen: Sequence[float], unprofiled: float
+) -> list[Times]:
+    """Times with the waiting for ranks whose loaders are slower than the capture shows.
+
+    Args:
+        seen: waiting for data in the capture, of each rank. unprofiled: the step; no rank waits
+            for longer than it has room.
+    """
+    more = [max(t.data_wait - waited, 0.0) for t, waited in zip(times, seen, strict=True)]
+    found = []
+    for t, own in zip(times, more, strict=True):
+        held = max(min(max(more) - own, unprofiled - t.total), 0.0)
+        found.append(replace(t, skew=t.skew + held, unseen_skew=held))
+    return found
+
+
 def _shares(times: Sequence[Times], run: Run | None) -> tuple[dict[str, float], float, float]:
     """Mean of the ranks' shares, the waiting in it that nothing explains, and all waiting.
 
@@ -289,13 +328,15 @@ def _shares(times: Sequence[Times], run: Run | None) -> tuple[dict[str, float], 
     causes = {"communication": 1.0}  # alone, a rank cannot tell waiting from transfer
     if run is not None and run.transfer_ns is not None:
         causes = run.skew_causes or {"other": 1.0}
-    skew = 0.0
+    skew = unseen = 0.0
     counted = [t for t in times if t.total > 0]
     for t in counted:
         for name in SHARES:
             mean[name] += getattr(t, name) / t.total / len(counted)
         skew += t.skew / t.total / len(counted)
+        unseen += t.unseen_skew / t.total / len(counted)
     for name, part in causes.items():
-        mean[name] += part * skew
+        mean[name] += part * (skew - unseen)
+    mean["io"] += unseen
     shares = {name: round(value, 6) for name, value in mean.items()}
-    return shares, causes.get("other", 0.0) * skew, skew
+    return shares, causes.get("other", 0.0) * (skew - unseen), skew

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
@@ -23,7 +23,7 @@ def judge(
     profiled: frozenset[str],
     unprofiled_ns: float | None,
     thresholds: Thresholds,
-    data_wait_ns: float | None = None,
+    waits_ns: Mapping[int, float] | None = None,
     doubt: str | None = None,
     load_ms: float | None = None,
 ) -> Verdict:
@@ -33,15 +33,14 @@ def judge(
         ranks: every device of every process, with its summary.
         profiled: marks of profiling found in the inputs (`Trace.profiled`).
         unprofiled_ns: step time without a profiler, if known.
-        data_wait_ns: time in the loader's `next` per step without a profiler, if known.
+        waits_ns: time in the loader's `next` per step without a profiler, by rank, if known.
         doubt: why that step is not the one of the profiled steps, where it may not be.
         load_ms: time in which the loader makes the batches of a step, if known.
     """
     unprofiled_ms = None if unprofiled_ns is None else unprofiled_ns / 1e6
-    data_wait_ms = None if data_wait_ns is None else data_wait_ns / 1e6
-    before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, data_wait_ms)
+    before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, timed=waits_ns is not None)
     drained = drift.find_drift(ranks, thresholds)
-    corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns, drained, doubt, before)
+    corrected = correct(ranks, run, unprofiled_ns, profiled, waits_ns, drained, doubt, before)
     decision = decide(corrected, ranks, quality, thresholds)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
     return Verdict(

@@ -55,17 +55,18 @@ def made_before(
     load_ms: float | None,
     step_ms: float | None,
     unprofiled_ms: float | None,
-    data_wait_ms: float | None = None,
+    *,
+    timed: bool = False,
 ) -> MadeBefore | None:
     """The same, where the times say so.
 
     Args:
         load_ms: None where nothing is known of the loader.
         step_ms, unprofiled_ms: the step with and without the profiler; None where not known.
-        data_wait_ms: waiting for data in a step without the profiler, where that was timed: then
-            nothing has to be concluded from how long the loader needs.
+        timed: whether waiting for data was timed without the profiler: then nothing has to be
+            concluded from how long the loader needs.
     """
-    if load_ms is None or step_ms is None or unprofiled_ms is None or data_wait_ms is not None:
+    if load_ms is None or step_ms is None or unprofiled_ms is None or timed:
         return None
     if load_ms < FIXED.distortion * step_ms or load_ms > FIXED.loader_most * unprofiled_ms:
         return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from traceprobe.records.rank import Rank, mean_step_ms
-from traceprobe.verdict.correction import far_longer, per_step
+from traceprobe.verdict.correction import far_longer, longest_unseen_wait, per_step
 from traceprobe.verdict.drift import find_drift
 from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import Thresholds
@@ -15,7 +15,7 @@ from traceprobe.verdict.thresholds import Thresholds
 def other_conditions(
     ranks: Sequence[Rank],
     unprofiled_ms: float | None,
-    data_wait_ns: float | None,
+    waits_ns: Mapping[int, float] | None,
     load_ms: float | None,
     thresholds: Thresholds,
 ) -> bool:
@@ -25,20 +25,19 @@ def other_conditions(
     that was not timed: the pace of loaders varies.
 
     Args:
-        unprofiled_ms: None where it is not known. data_wait_ns: time in the loader's `next` per
-            step without the profiler, if known. load_ms: time in which the loader makes the
-            batches of a step, if known.
+        unprofiled_ms: None where it is not known.
+        waits_ns: time in the loader's `next` per step without the profiler, by rank, if known.
+        load_ms: time in which the loader makes the batches of a step, if known.
     """
     step_ms = mean_step_ms(ranks)
     if step_ms is None or unprofiled_ms is None:
         return False
-    wait_ms = None if data_wait_ns is None else data_wait_ns / 1e6
-    if made_before(load_ms, step_ms, unprofiled_ms, wait_ms) is not None:
+    timed = waits_ns is not None
+    if made_before(load_ms, step_ms, unprofiled_ms, timed=timed) is not None:
         return False
-    drift = find_drift(ranks, thresholds) if data_wait_ns is None else None
+    drift = None if timed else find_drift(ranks, thresholds)
     times = [per_step(rank, drift) for rank in ranks]
     waited, whole = fmean(t.data_wait for t in times), fmean(t.total for t in times)
-    if data_wait_ns is None and waited >= thresholds.notable * whole:
+    if not timed and waited >= thresholds.notable * whole:
         return False
-    waits_more = max((data_wait_ns or 0.0) - waited, 0.0)
-    return far_longer(unprofiled_ms * 1e6, whole + waits_more)
+    return far_longer(unprofiled_ms * 1e6, whole + longest_unseen_wait(ranks, waits_ns))

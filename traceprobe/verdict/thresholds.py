@@ -600,6 +600,18 @@ class Constants(msgspec.Struct, frozen=True):
         "the host's time without the profiler over that with it, at least",
         "docs/whatif.md: 0.55 and less by 0.15, by the runs measured there",
     ] = 0.4
+    told_apart: Annotated[
+        float,
+        "ratio",
+        "waiting for ranks without the profiler over that with it, below which both are told",
+        "chosen: a twentieth is not worth a sentence",
+    ] = 0.95
+    shared_evenly: Annotated[
+        float,
+        "ratio",
+        "relative error of what a rank costs that computes more than the others",
+        "two ranks that share its work gain half of what one waits for the other",
+    ] = 0.5
     # What a change usually gives of what it can give at most, for predictions
     most_faster: Annotated[
         float, "ratio", "no change makes kernels faster by more", "chosen: above all of them"

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from traceprobe.ingest.joins import Table, keep_rows, per_name, take_rows
-from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Ints, Role, Source
+from traceprobe.model.codes import NOTES, UNKNOWN, Bools, Int64s, Ints, Role
 
 EVALUATE = "autograd::engine::evaluate_function: "
 _OF_A_CLASS = re.compile(r"^(?!CompiledFunction)[^:]+Backward$")
@@ -81,7 +81,7 @@ def cpu_operators(operators: Table, ranges: Mapping[str, Any], names: Sequence[s
     form, of_class = _forms(rows["name"], names)
     plain = np.isin(form, (_Form.OPERATOR, _Form.FUNCTION))
     recorded = plain & (rows["sequence"] != UNKNOWN) & (rows["forward_thread"] <= 0)
-    noted = ranges["source"] != int(Source.PROFILER)
+    noted = ~np.isin(ranges["source"], NOTES)
     update = per_name(ranges["name"], names, lambda n: bool(_UPDATE.search(n))) > 0
     work, opened = (np.zeros(len(order), dtype=bool) for _ in range(2))
     role = np.full(len(order), UNKNOWN, dtype=np.int64)

@@ -117,7 +117,7 @@ def build_trace(
     annotation = (
         None if operators is None else operator_sources(operators, names, columns.categories)
     )
-    ranges = host_ranges(tables, names, annotation)
+    ranges = host_ranges(tables, names, annotation, pids)
     role = _roles(operators, ranges, names)
     host_calls = _host_calls(tables.get("calls") or empty_table(*HOST_CALLS), names, role)
     counters = kernel_counters(counted, host_calls, operators, names)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from traceprobe.ingest.event_kinds import is_profiler
+from traceprobe.ingest.event_kinds import overhead_source
 from traceprobe.ingest.joins import Table, per_name, union_of_rows
 from traceprobe.model.codes import Ints, Source
 from traceprobe.model.events import HOST_WORK
@@ -45,9 +45,13 @@ def operator_sources(operators: Table, names: list[str], categories: set[str]) -
 
 
 def host_ranges(
-    tables: Mapping[str, Table], names: list[str], operator_source: Ints | None
+    tables: Mapping[str, Table], names: list[str], operator_source: Ints | None, pids: Sequence[int]
 ) -> dict[str, Any]:
-    """Columns of HOST_RANGES."""
+    """Columns of HOST_RANGES.
+
+    Args:
+        operator_source: of the operators, as `operator_sources` has it. pids: of host processes.
+    """
     parts: list[dict[str, Any]] = []
     if "ranges" in tables:
         found = per_name(tables["ranges"]["name"], names, lambda n: bool(_FRAMEWORK.search(n)))
@@ -55,9 +59,11 @@ def host_ranges(
     if operator_source is not None:
         parts.append(_chosen(tables["operators"], operator_source))
     if "overhead" in tables:
+        # Kineto writes them without a process.
         rows = tables["overhead"]
-        own = per_name(rows["name"], names, is_profiler)
-        parts.append(_chosen(rows, np.where(own == 1, int(Source.PROFILER), -1)))
+        if len(pids) == 1:
+            rows = {**rows, "pid": np.full(len(rows["pid"]), pids[0], dtype=np.int64)}
+        parts.append(_chosen(rows, per_name(rows["name"], names, overhead_source)))
     none = np.empty(0, dtype=np.int64)
     return {c: np.concatenate([none, *(p[c] for p in parts)]) for c in (*_COLUMNS, "source")}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.ingest.event_kinds import is_profiler
+from traceprobe.ingest.event_kinds import overhead_source
 from traceprobe.ingest.joins import Table, concatenate_tables, empty_table, keep_rows
 from traceprobe.ingest.nsight.ids import NameTable, per_text, process_key, tid
 from traceprobe.ingest.nsight.operators import NVTX_OPERATORS, with_forward_operators
@@ -41,16 +41,16 @@ def host_ranges(
     parts = [ranges for ranges, _ in found]
     for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
         if rows := db.integers(table, {**TIMES, "globalTid": UNKNOWN, "nameId": UNKNOWN}):
-            name, own = per_text(db, rows["nameId"], names, is_profiler)
+            name, source = per_text(db, rows["nameId"], names, overhead_source)
             columns = {
                 "pid": process_key(rows["globalTid"]),
                 "thread": tid(rows["globalTid"]),
                 "t0": rows["start"],
                 "t1": rows["end"],
                 "name": name,
-                "source": np.full(len(own), Source.PROFILER),
+                "source": source,
             }
-            parts.append(keep_rows(columns, own == 1))
+            parts.append(keep_rows(columns, source != UNKNOWN))
     ranges = concatenate_tables([part for part in parts if len(part["t0"])] or parts[:1])
     return ranges, with_forward_operators(operators, list(names.index))
 
