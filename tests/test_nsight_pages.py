@@ -119,8 +119,12 @@ def test_pages_come_in_order_and_an_error_at_its_turn(export):
     first, *ahead = connections(export, 4)
     before = threading.active_count()
     came = []
-    with pytest.raises(sqlite3.DatabaseError, match="malformed"):  # noqa: PT012
-        for page in pages.pages(pages.Query(KERNEL, {"start": "start"}, ""), first, ahead):
+    query = pages.Query(KERNEL, {"start": "start"}, "")
+    with (  # noqa: PT012
+        closing(pages.Readers(ahead)) as readers,
+        pytest.raises(sqlite3.DatabaseError, match="malformed"),
+    ):
+        for page in pages.pages(query, first, readers):
             came.extend(page.columns["start"].tolist())
     assert came == sorted(came)
     assert len(came) in range(ROWS, 6 * ROWS, ROWS)
@@ -132,8 +136,9 @@ def test_pages_come_in_order_and_an_error_at_its_turn(export):
 def test_who_stops_early_leaves_no_thread_and_no_query(export):
     first, *ahead = connections(export, 3)
     before = threading.active_count()
-    with closing(pages.pages(pages.Query(KERNEL, {"start": "start"}, ""), first, ahead)) as read:
-        next(read)
+    query = pages.Query(KERNEL, {"start": "start"}, "")
+    with closing(pages.Readers(ahead)) as readers:
+        next(pages.pages(query, first, readers))
         assert threading.active_count() == before + 2
     assert threading.active_count() == before
     for connection in (first, *ahead):

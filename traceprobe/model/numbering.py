@@ -14,7 +14,7 @@ def narrow(column: Ints) -> Ints:
     low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
     for width in _WIDTHS:
         if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            return column.astype(width)
+            return column.astype(width, copy=False)
     return column
 
 

@@ -6,6 +6,7 @@ processes of one file. Codes come from the file's own ENUM tables, the built-in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,25 @@ _COPY_LABELS = {
 _MEMORY_LABELS = {0: "Pageable", 1: "Pinned"}
 
 
+_COMMON = {**TIMES, "deviceId": 0, "streamId": 0, "correlationId": UNKNOWN, "globalPid": UNKNOWN}
+_NAMES = {"demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}
+_GRID = ("gridX", "gridY", "gridZ")
+_COLUMNS: Mapping[str, Mapping[str, int]] = {
+    KERNEL: {**_COMMON, **_NAMES, **dict.fromkeys(_GRID, UNKNOWN)},
+    MEMCPY: {**_COMMON, "bytes": UNKNOWN, "copyKind": 0, "srcKind": 2, "dstKind": 2},
+    MEMSET: {**_COMMON, "bytes": UNKNOWN},
+    GRAPH: {**_COMMON, "graphId": UNKNOWN},
+    RUNTIME: TIMES | dict.fromkeys(("globalTid", "correlationId", "nameId"), UNKNOWN),
+}
+"""What is read of each table of GPU ops and of calls: column to what stands for NULL."""
+
+
+def begin_reading(db: Database) -> None:
+    """Let the big tables be read while there is something else to do before `build_trace`."""
+    for table, wanted in _COLUMNS.items():
+        db.begin(table, wanted)
+
+
 def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     """The trace in the tables of an export.
 
@@ -136,17 +156,13 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
 
 
 def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str, Any]]:
-    common = {**TIMES, "deviceId": 0, "streamId": 0, "correlationId": UNKNOWN, "globalPid": UNKNOWN}
     parts = []
-    named = {"demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}
-    named |= dict.fromkeys(("gridX", "gridY", "gridZ"), UNKNOWN)
-    if kernels := db.integers(KERNEL, common | named):
+    if kernels := db.integers(KERNEL, _COLUMNS[KERNEL]):
         text, short = kernels["demangledName"], kernels["shortName"]
         text = np.where(text == UNKNOWN, short, text)
         name, kind = per_text(db, text, names, kernel_kind)
         parts.append(_op(kernels, name, kind, graph=kernels["graphNodeId"] > 0))
-    copied = {"bytes": UNKNOWN, "copyKind": 0, "srcKind": 2, "dstKind": 2}
-    if copies := db.integers(MEMCPY, common | copied):
+    if copies := db.integers(MEMCPY, _COLUMNS[MEMCPY]):
         labels = _COPY_LABELS | db.labels("ENUM_CUDA_MEMCPY_OPER")
         memory = _MEMORY_LABELS | db.labels("ENUM_CUDA_MEM_KIND")
         name, kind = per_id(
@@ -158,10 +174,10 @@ def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str,
         pageable = np.isin(copies["srcKind"], paged) | np.isin(copies["dstKind"], paged)
         pageable &= (kind == Kind.H2D) | (kind == Kind.D2H)
         parts.append(_op(copies, name, kind, pageable=pageable))
-    if sets := db.integers(MEMSET, common | {"bytes": UNKNOWN}):
+    if sets := db.integers(MEMSET, _COLUMNS[MEMSET]):
         count = len(sets["start"])
         parts.append(_op(sets, np.full(count, names("Memset")), np.full(count, Kind.MEMSET)))
-    if graphs := db.integers(GRAPH, common | {"graphId": UNKNOWN}):
+    if graphs := db.integers(GRAPH, _COLUMNS[GRAPH]):
         (name,) = per_id(graphs["graphId"], lambda number: names(f"CUDA graph {number}"))
         whole = np.ones(len(name), dtype=bool)
         parts.append(_op(graphs, name, np.full(len(name), Kind.KERNEL), graph=whole))
@@ -206,12 +222,12 @@ def _grids(rows: Table) -> Ints:
     """Blocks of each kernel; UNKNOWN of what has no grid."""
     if "gridX" not in rows:
         return np.full(len(rows["start"]), UNKNOWN, dtype=np.int32)
-    sizes = [np.maximum(rows[c], 0).astype(np.float64) for c in ("gridX", "gridY", "gridZ")]
+    sizes = [np.maximum(rows[c], 0).astype(np.float64) for c in _GRID]
     return grid_number(sizes[0] * sizes[1] * sizes[2])
 
 
 def _host_calls(db: Database, names: NameTable) -> dict[str, Any]:
-    wanted = TIMES | dict.fromkeys(("globalTid", "correlationId", "nameId"), UNKNOWN)
+    wanted = _COLUMNS[RUNTIME]
     rows = db.integers(RUNTIME, wanted) or {c: np.empty(0, dtype=np.int64) for c in wanted}
     name, call, blocking = per_text(
         db,

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from itertools import islice
 from queue import SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
 
-from traceprobe.ingest.joins import Table
+from traceprobe.ingest.joins import Table, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE
 from traceprobe.ingest.nsight.nvtx_texts import SEPARATOR
 
 ROWS = 100_000
 """Of a page."""
+_MOST_AHEAD = 16
+"""Pages of numbers of a table that are computed before they are asked for: they take little, since
+each column is as narrow as it can be. Of those with texts, one more than there are threads."""
 _MOST_PAGES = 10_000
 """Of numbers that are taken to lie close together; a page without a row takes no time."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -64,14 +68,54 @@ class Page(NamedTuple):
     texts: str
 
 
+class Readers:
+    """Threads that compute pages, each on a connection of its own, in the order of the asking.
+
+    Args:
+        connections: as many as there will be threads. They are used until `close`.
+    """
+
+    def __init__(self, connections: Sequence[sqlite3.Connection]) -> None:
+        self.count = len(connections)
+        self._connections = connections
+        self._pool = ThreadPoolExecutor(len(connections))
+        self._free: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        for connection in connections:
+            self._free.put(connection)
+
+    def submitted(self, query: Query, spans: Iterable[_Span]) -> Iterator[Future[Page | None]]:
+        """The pages to come; one whose rows cannot be found comes as that error."""
+        sql = query.of_page()
+        try:
+            for span in spans:
+                yield self._pool.submit(self._computed, query, sql, span)
+        except DAMAGE as error:
+            lost: Future[Page | None] = Future()
+            lost.set_exception(error)
+            yield lost
+
+    def _computed(self, query: Query, sql: str, span: _Span) -> Page | None:
+        connection = self._free.get()
+        try:
+            return _page(query, sql, connection, span)
+        finally:
+            self._free.put(connection)
+
+    def close(self) -> None:
+        """End the threads: nobody waits for what they still compute."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for connection in self._connections:
+            connection.interrupt()
+        self._pool.shutdown()
+
+
 def pages(
-    query: Query, connection: sqlite3.Connection, ahead: Sequence[sqlite3.Connection]
+    query: Query, connection: sqlite3.Connection, readers: Readers | None = None
 ) -> Generator[Page]:
     """The pages of a table whose rows have numbers, in the order of these.
 
     Args:
-        ahead: further connections, which compute pages before they are asked for; without any,
-            each is computed when it is.
+        readers: begin with the pages at once; without any, each is computed when it is asked for.
 
     Raises:
         ValueError: a value is no integer.
@@ -79,15 +123,27 @@ def pages(
             the page, whatever was computed before.
     """
     spans = _spans(query, connection)
-    sql = query.of_page()
-    if ahead:
-        found = _ahead(lambda owner, span: _page(query, sql, owner, span), spans, ahead)
-    else:
-        found = (_page(query, sql, connection, span) for span in spans)
-    with closing(found):
-        for page in found:
+    if readers is None:
+        sql = query.of_page()
+        return (page for span in spans if (page := _page(query, sql, connection, span)))
+    more = readers.submitted(query, spans)
+    most = readers.count + 1 if query.text else _MOST_AHEAD
+    return _in_order(deque(islice(more, most)), more)
+
+
+def _in_order(
+    coming: deque[Future[Page | None]], more: Iterator[Future[Page | None]]
+) -> Generator[Page]:
+    """The pages that are `coming`, and for each that is taken one `more`."""
+    try:
+        while coming:
+            page = coming.popleft().result()
+            coming.extend(islice(more, 1))
             if page is not None:
                 yield page
+    finally:  # nobody waits for the rest
+        for later in coming:
+            later.cancel()
 
 
 def _spans(query: Query, connection: sqlite3.Connection) -> Iterator[_Span]:
@@ -121,53 +177,7 @@ def _page(query: Query, sql: str, connection: sqlite3.Connection, span: _Span) -
     columns: Table = dict(zip(query.select, parsed, strict=False))
     if any(len(column) != length for column in columns.values()):
         raise ValueError("a column of integers holds texts")
-    return Page(columns, texts[-1] if query.text else "")
-
-
-def _ahead(
-    compute: Callable[[sqlite3.Connection, _Span], Page | None],
-    spans: Iterable[_Span],
-    connections: Sequence[sqlite3.Connection],
-) -> Generator[Page | None]:
-    """The pages of `spans`, in their order, of which as many as there are connections are ahead."""
-    free: SimpleQueue[sqlite3.Connection] = SimpleQueue()
-    for connection in connections:
-        free.put(connection)
-
-    def computed(span: _Span) -> Page | None:
-        connection = free.get()
-        try:
-            return compute(connection, span)
-        finally:
-            free.put(connection)
-
-    coming: deque[Future[Page | None]] = deque()
-    with ThreadPoolExecutor(len(connections)) as pool:
-        try:
-            for page in _submitted(pool, computed, spans):
-                coming.append(page)
-                if len(coming) > len(connections):
-                    yield coming.popleft().result()
-            while coming:
-                yield coming.popleft().result()
-        finally:  # nobody waits for the rest
-            for page in coming:
-                page.cancel()
-            for connection in connections:
-                connection.interrupt()
-
-
-def _submitted(
-    pool: ThreadPoolExecutor, compute: Callable[[_Span], Page | None], spans: Iterable[_Span]
-) -> Iterator[Future[Page | None]]:
-    """The pages to come; one whose rows cannot be found comes as that error."""
-    try:
-        for span in spans:
-            yield pool.submit(compute, span)
-    except DAMAGE as error:
-        lost: Future[Page | None] = Future()
-        lost.set_exception(error)
-        yield lost
+    return Page(narrow_table(columns), texts[-1] if query.text else "")
 
 
 def chunks(query: Query, connection: sqlite3.Connection) -> Generator[Page]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from traceprobe.ingest.detect_format import DetectedFormat, printable
 from traceprobe.ingest.limits import Limits
 from traceprobe.ingest.nsight.facts import session_start_ns
-from traceprobe.ingest.nsight.link import build_trace
+from traceprobe.ingest.nsight.link import begin_reading, build_trace
 from traceprobe.ingest.nsight.open_export import (
     EXPORT_AGAIN,
     MAX_NAMED,
@@ -44,8 +44,9 @@ def read_nsight(
     """
     quality = Quality()
     with ExitStack() as opened:
-        digest = sha256(path, progress)
         db = opened.enter_context(open_export(path, detected, limits, quality, jobs))
+        begin_reading(db)
+        digest = sha256(path, progress)
         origin = Origin(
             name=printable(path.name),
             sha256=digest,

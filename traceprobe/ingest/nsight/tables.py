@@ -16,7 +16,7 @@ from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
 from traceprobe.ingest.nsight.nvtx_texts import OWN, NvtxTexts
 from traceprobe.ingest.nsight.operators import NOTED_SEQUENCE
-from traceprobe.ingest.nsight.pages import Page, Query, chunks, pages
+from traceprobe.ingest.nsight.pages import Page, Query, Readers, chunks, pages
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
 from traceprobe.model.codes import UNKNOWN, Bools, Ints
 
@@ -89,7 +89,9 @@ class Database:
     """
 
     def __init__(self, connections: Sequence[sqlite3.Connection], budget: int) -> None:
-        connection, *self._ahead = connections
+        connection, *ahead = connections
+        self._readers = Readers(ahead) if ahead else None
+        self._begun: dict[str, tuple[Query, Generator[Page]]] = {}
         self._connection = connection
         self._encoding = encoding(connection)
         self._budget = budget
@@ -129,6 +131,12 @@ class Database:
         self._budget -= sum(len(v) for v in values if isinstance(v, (str, bytes)))
         if self._budget < 0:
             raise TooMuchText
+
+    def begin(self, table: str, wanted: Mapping[str, int]) -> None:
+        """Let threads, if there are any, compute what `integers` will be asked for."""
+        if self._readers and self._is_there(table, wanted) and self._has_row_ids(table):
+            query = Query(_quote(table), self._plain(table, wanted), "")
+            self._begun[table] = query, pages(query, self._connection, self._readers)
 
     def integers(self, table: str, wanted: Mapping[str, int], condition: str = "") -> Table | None:
         """Columns of integers of a table, in the file's own row order.
@@ -209,14 +217,11 @@ class Database:
         joined: _Joined | None = None,
     ) -> Table | None:
         """Columns of integers, and those that SQL computes of each row or of joined texts."""
-        present = self.columns.get(table)
-        first = next(iter(wanted))
-        if present is None or first not in present:
+        if not self._is_there(table, wanted):
             return None
-        stored = {_quote(c): (c, d) for c, d in wanted.items() if c in present}
         budget = self._budget
         try:
-            select = {c: f"ifnull({q}, {d})" for q, (c, d) in stored.items()}
+            select = self._plain(table, wanted)
             select |= joined.columns if joined else each
             rows = self._rows(table, select, condition, reduced, joined)
         except ValueError:  # a text or a fraction among the integers; to ask for them takes longer
@@ -224,18 +229,29 @@ class Database:
             select = {
                 c: f"CASE WHEN typeof({q}) IN ('integer', 'real') THEN CAST({q} AS INTEGER) "
                 f"ELSE {d} END"
-                for q, (c, d) in stored.items()
+                for c, (q, d) in self._stored(table, wanted).items()
             }
             rows = self._rows(table, {**select, **each}, condition, reduced)
         if rows is None:
             return None
-        length = len(rows[first])
+        length = len(rows[next(iter(wanted))])
         missing = {c: d for c, d in wanted.items() if c not in rows}
         found = rows | {c: np.full(length, d, dtype=np.int64) for c, d in missing.items()}
         needed = [column for column, default in wanted.items() if default == MISSING]
         keep = np.all([_is_time(found[column]) for column in needed], axis=0)
         self.lost += int(np.count_nonzero(~keep))
         return keep_rows(found, keep)
+
+    def _is_there(self, table: str, wanted: Mapping[str, int]) -> bool:
+        return next(iter(wanted)) in self.columns.get(table, set())
+
+    def _stored(self, table: str, wanted: Mapping[str, int]) -> dict[str, tuple[str, int]]:
+        """The columns that a table has, quoted, and what stands for a NULL."""
+        return {c: (_quote(c), d) for c, d in wanted.items() if c in self.columns[table]}
+
+    def _plain(self, table: str, wanted: Mapping[str, int]) -> dict[str, str]:
+        """SQL of the columns, where they hold integers alone."""
+        return {c: f"ifnull({q}, {d})" for c, (q, d) in self._stored(table, wanted).items()}
 
     def _rows(
         self,
@@ -300,7 +316,9 @@ class Database:
         return query()
 
     def close(self) -> None:
-        """Delete the copies of damaged tables."""
+        """End the threads, and delete the copies of damaged tables."""
+        if self._readers:
+            self._readers.close()
         for copy in self._copies.values():
             copy.close()
 
@@ -310,7 +328,10 @@ class Database:
     def _pages(self, table: str, query: Query) -> Generator[Page]:
         # A copy has one connection, and only the first one knows our function.
         alone = table in self._copies or any(NUMBERING in sql for sql in query.select.values())
-        return pages(query, self._on(table), () if alone else self._ahead)
+        begun, found = self._begun.pop(table, (None, None))
+        if found is not None and begun == query and not alone:
+            return found
+        return pages(query, self._on(table), None if alone else self._readers)
 
     def _has_row_ids(self, table: str) -> bool:
         """Whether rows have numbers of SQLite's own, which no column hides by its name."""
