@@ -58,9 +58,10 @@ def communication_skew(evidence: Evidence) -> Answer:
     # The mean of the ranks counts a straggler, too, which does not wait.
     others = len(evidence.ranks) - (run.straggler_rank is not None)
     waited = left * len(evidence.ranks) / max(others, 1)
+    step = evidence.corrected_step_ms()
     who = late(run, evidence.step_ms())
     return Answer(
-        evidence.grade(evidence.share(left)),
+        evidence.grade(left / step if step else 0.0),
         [
             f"{evidence.amount(ms)} inside collectives is waiting, {duration(run.transfer_ns)} "
             f"is transfer ({run.collectives_matched} collectives matched)",
