@@ -574,3 +574,20 @@ def test_a_wait_without_a_record_is_for_what_ended_just_before(tmp_path, gap_us,
     path = kineto.write(script.build(), tmp_path / "t.json")
     edges = traceprobe.analyze(traceprobe.load(path)).critical_path.edges
     assert edges.inferred == 4 * needed  # the collective its kernels, and mostly one the collective
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_launch_that_the_driver_holds_back_for_a_full_queue_is_no_work_of_the_host(noted):
+    """Each step's first launch lasts 8 ms of 10; the GPU is three steps behind, and never idle."""
+    script = Script()
+    for step in range(6):
+        begin, late = step * 10 * MS, (3 + step) * 10 * MS
+        script.range(f"ProfilerStep#{step}", begin, begin + 10 * MS)
+        script.op("kernel", late, late + 5 * MS, (begin + MS, begin + 9 * MS))
+        script.op("kernel", late + 5 * MS, late + 10 * MS, (begin + 9 * MS, begin + 9 * MS + US))
+        if noted:
+            script.overhead("Command Buffer Full", begin + MS + US, begin + 9 * MS - US)
+    report = traceprobe.analyze(memory.trace(script.build()))
+    tasks = schedule_of(report.ranks[0].replay).tasks
+    host_ms = tasks.host.sum() / report.ranks[0].replay.iterations / MS
+    assert host_ms == pytest.approx(2 if noted else 10, abs=0.1)
