@@ -7,11 +7,12 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tests import records
+from tests.analyses import SAMPLES, report_of
 from tests.report_factory import make_report
 from traceprobe.findings import RULES
+from traceprobe.records.finding_order import in_order
 from traceprobe.records.report import Finding
 from traceprobe.render.ranking import SUBJECTS, first_fixes
-from traceprobe.replay.forecast import in_order
 
 
 def finding(name, saving=None, *classes, status="warn"):
@@ -135,3 +136,10 @@ def test_an_inconclusive_verdict_is_mended_first():
 
 def test_subjects_are_rules():
     assert set(SUBJECTS) <= set(RULES)
+
+
+@pytest.mark.parametrize("file", SAMPLES, ids=lambda file: file.name)
+def test_a_report_begins_with_what_its_page_says_to_do_first(file):
+    report = report_of(file)
+    first = first_fixes(report)
+    assert report.findings[: len(first)] == first

@@ -31,13 +31,14 @@ from tests.report_factory import (
 )
 from traceprobe.formatting import clean, duration, percent, shorten, significant
 from traceprobe.records.base import compact_json
+from traceprobe.records.finding_order import in_order
 from traceprobe.records.rank import Iteration
 from traceprobe.records.report import Report
 from traceprobe.render import gfm
 from traceprobe.render.bars import partition_bar, segments, share_bar
 from traceprobe.render.html import DOCUMENTATION, vendored_scripts
 from traceprobe.render.pages import report_iterations as iterations
-from traceprobe.render.ranking import ranked_findings, ranks_in_detail
+from traceprobe.render.ranking import ranks_in_detail
 from traceprobe.render.resources import templates_dir
 
 altair = Lazy("altair")
@@ -253,7 +254,7 @@ def test_the_story_is_told_in_its_order(name):
 
 
 def test_fixes_come_first_and_the_rest_is_folded():
-    states = [f.status for f in ranked_findings(make_report().findings)]
+    states = [f.status for f in in_order(make_report().findings)]
     assert states == ["fail", "warn", "inconclusive", "pass", "not-applicable"]
     text = html_of(report_named("io"))
     fix = text.index('<article class="finding fix fail" id="finding-data-wait"')
@@ -298,7 +299,7 @@ def test_a_report_of_an_older_version_still_has_a_page():
 
 def test_equal_savings_keep_the_order_of_the_report():
     first, second = (f for f in make_report().findings if f.saving_ms_per_step is None)
-    assert ranked_findings([second, first])[0].status == "inconclusive"
+    assert in_order([second, first])[0].status == "inconclusive"
 
 
 def test_skipped_iterations_are_marked_with_their_reason():

@@ -9,9 +9,9 @@ from msgspec import UNSET
 
 from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import BOUND_LABELS, STATUS_LABELS
+from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.prediction import PredictedSaving
 from traceprobe.records.report import Finding, Report
-from traceprobe.render.ranking import ATTENTION, ranked_findings
 
 
 class Instant(NamedTuple):
@@ -48,7 +48,7 @@ def instants(report: Report, starts: Sequence[int], longest: Mapping[str, int]) 
         )
     ]
     homeless = 0
-    for finding in ranked_findings(report.findings):
+    for finding in report.findings:
         if finding.status not in ATTENTION:
             continue
         classes = [] if finding.saving_of is UNSET else finding.saving_of

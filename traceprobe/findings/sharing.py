@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.model.taxonomy import KERNEL_CLASSES
-from traceprobe.records.generality import ASKING
+from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.report import Finding
 
 
@@ -32,7 +32,7 @@ def _named(finding: Finding, findings: Sequence[Finding]) -> Finding:
 
 
 def _asks(finding: Finding) -> bool:
-    return finding.status in ASKING and finding.saving_ms_per_step is not None
+    return finding.status in ATTENTION and finding.saving_ms_per_step is not None
 
 
 def _classes(finding: Finding) -> set[str]:

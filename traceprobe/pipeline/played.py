@@ -12,10 +12,11 @@ from traceprobe.formatting import significant
 from traceprobe.records.ablation import Ablation, VariantName
 from traceprobe.records.causal import Causal
 from traceprobe.records.critical_path import CriticalPath
+from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.headroom import Floor
 from traceprobe.records.prediction import JointPrediction
 from traceprobe.records.report import Finding, Message, Quality, Report
-from traceprobe.render.ranking import ATTENTION, first_fixes
+from traceprobe.render.ranking import first_fixes, to_do_in_order
 from traceprobe.replay.forecast import forecast, within_reach_ms
 from traceprobe.replay.path_record import path_record
 from traceprobe.replay.predict import Playable, prepare
@@ -58,7 +59,7 @@ def with_predictions(
         report,
         critical_path=path,
         joint=joint,
-        findings=[_measured(f, report.ablation) for f in report.findings],
+        findings=[_measured(f, report.ablation) for f in to_do_in_order(report)],
         quality=_with_second_opinion(report, path),
         headroom=UNSET if found is None else found,
     )

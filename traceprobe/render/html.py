@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from traceprobe.formatting import code_spans, shorten, significant
 from traceprobe.model import taxonomy
+from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.report import Finding
 from traceprobe.render import bars, colours
 from traceprobe.render.compiled import Compiled
 from traceprobe.render.document import Block, Chart, Document, Owners, Section, Table, Timeline
 from traceprobe.render.markdown import render as markdown
 from traceprobe.render.places import places
-from traceprobe.render.ranking import ATTENTION, ranked_findings
 from traceprobe.render.resources import templates_dir
 from traceprobe.render.savings import interval, saving
 
@@ -169,7 +169,6 @@ def _environment() -> Environment:
         stacked=bars.stacked,
         legend=bars.legend,
         numbers=bars.table,
-        ranked=ranked_findings,
         places=places,
         saving=saving,
         interval=lambda finding: interval(finding.predicted, finding.saving_ms_per_step),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from traceprobe.model.taxonomy import STATUS_LABELS
+from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, segments, stacked
 from traceprobe.render.document import (
@@ -29,7 +30,6 @@ from traceprobe.render.document import (
 )
 from traceprobe.render.gfm import in_html, literal, prose
 from traceprobe.render.places import places
-from traceprobe.render.ranking import ATTENTION
 from traceprobe.render.savings import saving
 
 MAX_LINES = 60

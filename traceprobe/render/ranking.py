@@ -7,16 +7,14 @@ from collections.abc import Collection, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.model.taxonomy import SHARE_CLASSES, STATUS_LABELS
-from traceprobe.records.generality import causes_first
+from traceprobe.model.taxonomy import SHARE_CLASSES
+from traceprobe.records.finding_order import ATTENTION, in_order
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
 from traceprobe.verdict.bounds import deciding
 
 MAX_DETAILED_RANKS = 8
-ATTENTION = ("fail", "warn")
-"""States of findings that ask for attention."""
 RECURRING = "long-iterations"
 """What is about any bound: the shares count what some iterations do more than the others."""
 SAME_SAVING = 0.01
@@ -52,19 +50,10 @@ SUBJECTS = {
 """Share that a finding is about, where it has no saving whose classes would say so."""
 
 
-def ranked_findings(findings: list[Finding]) -> list[Finding]:
-    """What asks for attention by what mending it gains, then the others by their state.
-
-    What names an act of the program comes before what is about the rest of the same time.
-    """
-    order = list(STATUS_LABELS)
-
-    def urgency(finding: Finding) -> tuple[int, float, float, int]:
-        state = order.index(finding.status)
-        group = 0 if finding.status in ATTENTION else state
-        return group, *finding.by_gain, state
-
-    return causes_first(sorted(findings, key=urgency))
+def to_do_in_order(report: Report) -> list[Finding]:
+    """All findings of a report: what to do first, then the others."""
+    first = first_fixes(report)
+    return [*first, *(f for f in in_order(report.findings) if f not in first)]
 
 
 def first_fixes(report: Report, most: int = 3) -> list[Finding]:
@@ -79,7 +68,7 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     Returns:
         At most so many, the first first; none where nothing asks for a change.
     """
-    asking = [f for f in ranked_findings(report.findings) if f.status in ATTENTION]
+    asking = [f for f in in_order(report.findings) if f.status in ATTENTION]
     saving = [f for f in asking if f.saving_ms_per_step is not None]
     bounds = deciding(report.verdict.bound, report.verdict.secondary)
     if not bounds:

@@ -21,6 +21,7 @@ from rich.text import Text as Line
 
 from traceprobe.formatting import encodable, first_clauses, first_sentences, shorten
 from traceprobe.model.taxonomy import STATUS_LABELS
+from traceprobe.records.finding_order import ATTENTION
 from traceprobe.render.bars import cells, glyphs, legend, stacked
 from traceprobe.render.columns import GAP, fitting
 from traceprobe.render.document import (
@@ -37,7 +38,6 @@ from traceprobe.render.document import (
     Timeline,
 )
 from traceprobe.render.places import places
-from traceprobe.render.ranking import ATTENTION
 from traceprobe.render.savings import saving
 from traceprobe.system import shell
 

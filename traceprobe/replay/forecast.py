@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import listed
-from traceprobe.model.taxonomy import STATUS_LABELS
-from traceprobe.records.generality import CAUSES, causes_first
+from traceprobe.records.finding_order import CAUSES, in_order
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import Rank, removable_ms
 from traceprobe.records.report import Finding, Report
@@ -29,12 +28,6 @@ from traceprobe.replay.scenario import Changes, together
 
 TOGETHER = 3
 """Findings that are played together, as many as a page names first."""
-
-
-def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """Worst first, then by what mending them gains, then by id; causes before what they explain."""
-    order = list(STATUS_LABELS)
-    return causes_first(sorted(findings, key=lambda f: (order.index(f.status), *f.by_gain, f.id)))
 
 
 def forecast(

@@ -8,6 +8,7 @@ import msgspec
 
 from traceprobe.formatting import counted, duration, first_sentences, percent, significant
 from traceprobe.model.taxonomy import label_of
+from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
 from traceprobe.records.summary import StepTimes
@@ -18,7 +19,7 @@ from traceprobe.render.pages import ablation as ablation_page
 from traceprobe.render.pages import causal as causal_page
 from traceprobe.render.pages import memory, report_headroom, report_path, roofline
 from traceprobe.render.pages.report_tables import collectives_lines
-from traceprobe.render.ranking import ATTENTION, first_fixes, ranked_findings
+from traceprobe.render.ranking import first_fixes
 from traceprobe.render.savings import saving, together
 from traceprobe.verdict import agreement, second_opinion
 from traceprobe.verdict.no_training import why_no_training
@@ -100,7 +101,7 @@ def verbose(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     """All that a terminal shows: also ranks, the evidence, further findings and warnings."""
     warnings = [warning.message for warning in report.quality.warnings]
     fixes = first_fixes(report)
-    others = [finding for finding in ranked_findings(report.findings) if finding not in fixes]
+    others = [finding for finding in report.findings if finding not in fixes]
     return _filled(
         [
             [*_shares(report), *report_path.line(report), *report_path.details(report)],

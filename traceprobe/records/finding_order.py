@@ -1,4 +1,6 @@
-"""Findings about one time: those that name an act of the program, and the general ones after them.
+"""Findings in their order: what asks for attention first, by what mending it gains.
+
+Of findings about one time those that name an act of the program come first, the general ones after.
 
 `synchronization` names what waits for the device; `host-overhead` says that the host is late, which
 waiting made it. What both would save counts for the first, and the second is about the rest.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 
 CAUSES: Mapping[str, tuple[str, ...]] = {
@@ -21,8 +24,20 @@ LEAST = 1 / 3
 """Of what a general finding gains beside it, from which on a specific one comes first: a predicted
 gain of the general ones may be wrong by so much, since nobody knows how much less launching or how
 much fusion there will be."""
-ASKING = ("fail", "warn")
+ATTENTION = ("fail", "warn")
 """States in which a finding asks for a change, whose saving then counts."""
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """What asks for attention by what mending it gains, then the others by their state."""
+    order = list(STATUS_LABELS)
+
+    def urgency(finding: Finding) -> tuple[int, float, float, int, str]:
+        state = order.index(finding.status)
+        group = 0 if finding.status in ATTENTION else state
+        return group, *finding.by_gain, state, finding.id
+
+    return causes_first(sorted(findings, key=urgency))
 
 
 def causes_first(findings: Sequence[Finding]) -> list[Finding]:
@@ -42,5 +57,5 @@ def _explains(specific: Finding, general: Finding) -> bool:
     """Whether a finding is a cause of what another is about, and worth naming before it."""
     if general.id not in CAUSES or specific.id not in (*CAUSES[general.id], *APART):
         return False
-    asked = specific.status in ASKING and general.status in ASKING
+    asked = specific.status in ATTENTION and general.status in ATTENTION
     return asked and specific.gain_ms > 0 and specific.gain_ms >= LEAST * general.gain_ms
