@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import signal
 import sqlite3
@@ -158,11 +159,16 @@ def test_connections_share_what_a_reading_may_cost(export, monkeypatch, opened, 
     read_trace(export)
 
 
+# It may come between the opening of a file and the statement that closes it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("readers", [0, 2])
-def test_an_interrupt_is_no_damage(export, monkeypatch, opened, readers):
+def test_an_interrupt_is_no_damage(export, monkeypatch, opened, readers, request):
     """SQLite calls us while a query runs, and what is raised there is an error of the query."""
     with_readers(monkeypatch, readers)
     monkeypatch.setattr(open_export, "_STEPS_A_ROUND", 1_000)
+    # Whoever starts tests in the background has SIGINT ignored.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, handler))
     once = iter([signal.SIGINT])
     monkeypatch.setattr(
         open_export._Steps, "__call__", lambda steps: [*map(signal.raise_signal, once)] and False
@@ -176,3 +182,27 @@ def test_an_interrupt_is_no_damage(export, monkeypatch, opened, readers):
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() == before
+
+
+def test_an_interrupt_while_sqlite_asks_what_a_query_may_do_is_none_either(export, monkeypatch):
+    with_readers(monkeypatch, 0)
+    allowed = open_export._allowed
+
+    def ends_at(asked):
+        times = itertools.count()
+
+        def interrupted(*of_query):
+            if next(times) == asked:
+                raise KeyboardInterrupt
+            return allowed(*of_query)
+
+        monkeypatch.setattr(open_export, "_allowed", interrupted)
+        try:
+            read_trace(export)
+        except KeyboardInterrupt:
+            return "ended"
+        return "lost" if next(times) > asked else "never asked"
+
+    ends = list(itertools.takewhile(lambda end: end != "never asked", map(ends_at, range(1000))))
+    assert 50 < len(ends) < 1000
+    assert set(ends) == {"ended"}

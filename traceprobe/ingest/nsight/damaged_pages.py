@@ -6,6 +6,7 @@ step away: row numbers lead to it without the pages between.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,12 @@ import msgspec
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What a query of a damaged file raises: Python cannot even read some of SQLite's complaints."""
 Spend = Callable[[Iterable[object]], None]
+_OURS = re.compile(
+    "interrupted|not authorized.*|access to .* is prohibited"
+    "|user-defined function raised exception",
+    re.DOTALL,
+)
+"""What SQLite says of a query that a function of ours ended."""
 _FARTHEST = 1 << 40
 """Row numbers that are tried behind damage; tables number their rows from 1."""
 _MOST_GAPS = 10_000
@@ -157,5 +164,9 @@ class _Copy:
 
 
 def interrupted(error: Exception) -> bool:
-    """Whether a query was ended because it took too long: that says nothing of the file."""
-    return "interrupted" in str(error)
+    """Whether a function of ours ended a query, which says nothing of the file.
+
+    It took too long, or Ctrl-C was pressed while SQLite called us: that arrives as an error of the
+    query, made by the authorizer a denial.
+    """
+    return _OURS.fullmatch(str(error)) is not None

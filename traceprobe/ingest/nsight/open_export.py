@@ -95,10 +95,14 @@ def open_export(
                 raise _damaged(path.name, nothing, quality) from error
             raise
         except DAMAGE as error:
-            if interrupted(error) and not steps.spent:
-                # Ctrl-C, of which SQLite makes an error where Python sees it in our function.
-                raise KeyboardInterrupt from error
+            _end_if_interrupted(error, steps)
             raise _damaged(path.name, error, quality) from error
+
+
+def _end_if_interrupted(error: Exception, steps: _Steps) -> None:
+    """Pass on Ctrl-C, of which SQLite makes an error where Python sees it in a function of ours."""
+    if interrupted(error) and not steps.spent:
+        raise KeyboardInterrupt from error
 
 
 def _damaged(name: str, error: Exception, quality: Quality) -> DamagedInput:
@@ -211,12 +215,16 @@ def _database(
                 for _ in range(1 + readers(jobs))
             ]
 
+        steps = _Steps(file)
         try:
-            db = Database(connections(steps := _Steps(file), short=False), budget)
+            db = Database(connections(steps, short=False), budget)
         except DAMAGE as first:
+            _end_if_interrupted(first, steps)
+            steps = _Steps(file)
             try:
-                db = Database(connections(steps := _Steps(file), short=True), budget)
-            except DAMAGE:
+                db = Database(connections(steps, short=True), budget)
+            except DAMAGE as second:
+                _end_if_interrupted(second, steps)
                 raise _damaged(name, first, quality) from first
             quality.warn(
                 "missing-pages",
@@ -230,6 +238,11 @@ def _database(
 def readers(jobs: int) -> int:
     """Threads that compute ahead. One is worth it on a single core, too: Ctrl-C need not wait."""
     return min(jobs, MOST_READERS)
+
+
+_REFUSED = 3
+"""Neither OK, nor DENY, nor IGNORE: SQLite ends the query as it does for a denial, which is what
+Python makes of an exception in the authorizer."""
 
 
 class _Steps:
@@ -288,4 +301,4 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
         allowed = first == "table_xinfo" or (first == "encoding" and second is None)
     else:
         allowed = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if allowed else _REFUSED

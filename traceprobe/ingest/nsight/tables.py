@@ -340,6 +340,8 @@ class Database:
         try:
             self._connection.execute(f"SELECT rowid FROM {_quote(table)} LIMIT 0")
         except DAMAGE as error:
+            if interrupted(error):
+                raise
             return "no such column" not in str(error)
         return True
 
