@@ -81,7 +81,7 @@ RANKS = (
     Program(
         "shards",
         {
-            "batch": Range(12, 24, 4),
+            "batch": Range(32, 48, 8),
             "length": 512,
             "width": Range(1280, 1536, 256),
             "heads": 16,
@@ -114,7 +114,7 @@ RANKS = (
     ),
     Program(
         "stages",
-        {"batch": Range(64, 96, 16), "width": Range(1536, 2048, 256), "layers": 8, "parts": 16},
+        {"batch": Range(96, 128, 16), "width": 2048, "layers": 4, "parts": 8},
         {
             "batch": 8,
             "length": 32,

@@ -105,7 +105,7 @@ def _work(
         name: _form(case, name, folder)
         for name in (names_of_forms(case) if case.backend == "torch" else ())
     }
-    recorded = _recorded_form(case, forms, folder)
+    recorded = _recorded_form(case, forms, folder, place)
     if neighbour is not None:
         neighbour.wait_until_ready()
     if torch.cuda.is_available():
@@ -151,7 +151,7 @@ def _form(case: Case, name: str, folder: Path) -> Form:
     return form
 
 
-def _recorded_form(case: Case, forms: dict[str, Form], folder: Path) -> Form:
+def _recorded_form(case: Case, forms: dict[str, Form], folder: Path, place: Place | None) -> Form:
     """The slow form; another one where a loader is to be watched from its beginning."""
     times = {**PLAN, **({} if torch.cuda.is_available() else ON_CPU)}
     # Before what is recorded, batches that were made while the case waited for its turn are used.
@@ -165,7 +165,10 @@ def _recorded_form(case: Case, forms: dict[str, Form], folder: Path) -> Form:
         blame=case.backend == "torch",
         **times,
     )
-    os.environ[RecordingPlan.VARIABLE] = str(plan.save())
+    if place is not None:
+        plan.save()
+    agreed(0)  # no rank reads what another writes
+    os.environ[RecordingPlan.VARIABLE] = str(plan.path)
     main: Any = sys.modules["__main__"]
     main.__file__ = str(folder / f"{case.program}.py")
     if "workers" not in case.options and "slow" in forms:

@@ -14,7 +14,6 @@ class Options:
     batch: int = 64
     length: int = 256
     width: int = 1280
-    heads: int = 10
     layers: int = 8
     parts: int = 16
     moved: int = 0
@@ -23,7 +22,7 @@ class Options:
     tf32: bool = True
 
 
-SMALL = {"batch": 8, "length": 16, "width": 32, "heads": 2, "layers": 4, "parts": 4}
+SMALL = {"batch": 8, "length": 16, "width": 32, "layers": 4, "parts": 4}
 
 
 class Block(nn.Module):

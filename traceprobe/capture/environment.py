@@ -41,11 +41,15 @@ class Plan:
     warmup: int = 5
     workload: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def path(self) -> Path:
+        """For the environment variable, once the plan is saved."""
+        return Path(self.folder) / "plan.json"
+
     def save(self) -> Path:
-        """Path for the environment variable, after the plan is written into its folder."""
-        path = Path(self.folder) / "plan.json"
-        path.write_text(json.dumps(asdict(self), sort_keys=True))
-        return path
+        """Its path, after the plan is written into its folder."""
+        self.path.write_text(json.dumps(asdict(self), sort_keys=True))
+        return self.path
 
     @classmethod
     def current(cls: type[AnyPlan]) -> AnyPlan | None:
