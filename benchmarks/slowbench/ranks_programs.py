@@ -81,7 +81,7 @@ RANKS = (
     Program(
         "shards",
         {
-            "batch": Range(32, 48, 8),
+            "batch": Range(24, 32, 8),
             "length": 512,
             "width": Range(1280, 1536, 256),
             "heads": 16,
