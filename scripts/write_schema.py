@@ -117,7 +117,10 @@ OPTIONAL = {
     ("Roofline", "sampled"),
     ("Run", "late_ranks"),
     ("Run", "links"),
+    ("CollectiveGroup", "channels"),
+    ("Rank", "timed_wait_ms"),
     ("Run", "overview"),
+    ("Run", "unseen_skew_ms"),
     ("Verdict", "limit"),
     ("Verdict", "skew"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 import traceprobe
 from tests.builders import memory
@@ -12,7 +13,9 @@ MB = 10**6
 H200 = 450  # GB/s in one direction
 
 
-def ranks(busbw_gbps, *, size=32 * MB, gpu="NVIDIA H200", devices=(0, 1), wait_ns=0, times=4):
+def ranks(
+    busbw_gbps, *, size=32 * MB, gpu="NVIDIA H200", devices=(0, 1), wait_ns=0, times=4, channels=0
+):
     """Two ranks whose all-reduces have this bus bandwidth; the first waits for the second."""
     lasts = round(size / busbw_gbps)  # for two ranks, the bus bandwidth is bytes over time
     pitch = times * (lasts + wait_ns) + 200_000
@@ -30,13 +33,18 @@ def ranks(busbw_gbps, *, size=32 * MB, gpu="NVIDIA H200", devices=(0, 1), wait_n
                     device=device,
                     stream=COMM_STREAM,
                     bytes=size,
+                    blocks=channels,
                     message=Message(elements_in=size // 4, elements_out=size // 4),
                 )
         yield script.build()
 
 
-def analyze(scenarios, **capture):
+def analyze(scenarios, *, sms=None, **capture):
     traces = [memory.trace(s, **capture) for s in scenarios]
+    traces = [
+        replace(t, devices=tuple(replace(d, multiprocessors=sms) for d in t.devices))
+        for t in traces
+    ]
     return traceprobe.analyze(traces)
 
 
@@ -52,6 +60,17 @@ def test_all_reduces_through_sockets_are_found():
     assert "NCCL_DEBUG=INFO" in found.advice
     transfer = 4 * 32 / 3
     assert found.saving_ms_per_step == pytest.approx(transfer * (1 - 3 / H200), rel=1e-3)
+
+
+def test_one_channel_is_named_before_the_transport():
+    found = finding(analyze(ranks(15, channels=1), sms=132))
+    assert "NCCL drives them with 1 channel" in found.evidence
+    assert found.advice.startswith("NCCL may drive the links with one channel alone")
+    more = finding(analyze(ranks(15, channels=8), sms=132))
+    assert "NCCL drives them with 8 channels" in more.evidence
+    assert more.advice.startswith("NCCL is not using NVLink")
+    unknown = finding(analyze(ranks(15, channels=8)))  # so many for each multiprocessor
+    assert "channel" not in " ".join(unknown.evidence)
 
 
 @pytest.mark.parametrize(("busbw", "status"), [(60, "fail"), (75, "pass"), (350, "pass")])
@@ -90,3 +109,6 @@ def test_ranks_that_may_be_on_several_machines_are_not_judged():
 def test_a_recording_knows_how_its_gpus_are_joined(joined, status):
     recorded = {"hardware": {"links": joined}}
     assert finding(analyze(ranks(3), traceprobe=recorded)).status == status
+    # Where nvidia-smi does not tell, which is so on some virtual machines, nothing is known.
+    unknown = {"hardware": {"links": [None]}}
+    assert finding(analyze(ranks(3), traceprobe=unknown)).status == "fail"

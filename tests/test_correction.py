@@ -16,10 +16,12 @@ from tests.builders import memory
 from tests.test_collective_waits import EARLY, LATE
 from tests.test_collective_waits import rank as rank_of_two
 from traceprobe.records.recording import RecordedBlock, Recording
+from traceprobe.verdict import wording
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.calibration_doubt import calibration_doubt
 from traceprobe.verdict.confidence import terms as confidence_terms
 from traceprobe.verdict.correction import correct
+from traceprobe.verdict.late_loader import with_late_loader
 
 HEAVY = frozenset({"operators"})
 LIGHT = frozenset({"shapes"})
@@ -37,9 +39,10 @@ def shares(corrected, **expected):
 
 def single(parts, unprofiled_ms=None, *, together=None, profiled=HEAVY, data_wait_ms=None, **more):
     rank = records.rank(parts, **more)
-    waited = None if data_wait_ms is None else {rank.rank: data_wait_ms * 1e6}
+    if data_wait_ms is not None:
+        rank = replace(rank, timed_wait_ms=data_wait_ms)
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
-    return correct([rank], together, unprofiled, profiled, waited)
+    return correct([rank], together, unprofiled, profiled)
 
 
 def with_skew(skew, parts=COMM, **more):
@@ -245,11 +248,29 @@ def test_of_one_chosen_rank_waiting_cannot_be_told_from_communication():
     shares(corrected, compute=0.4, communication=0.4, overhead=0.2)
 
 
+def one_waits(ms):
+    """Two ranks, of which the second waits so long for its loader without the profiler."""
+    alone, late = with_skew(0), with_skew(0, number=1)
+    return [replace(alone, timed_wait_ms=0.0), replace(late, timed_wait_ms=ms)]
+
+
+def test_the_rank_whose_loader_is_late_is_the_straggler_where_that_is_most_of_the_waiting():
+    run = records.run(skew_ns=5 * records.MS)
+    found = with_late_loader(run, one_waits(60.0))
+    assert (found.straggler_rank, found.straggler_cause) == (1, "io")
+    assert found.unseen_skew_ms == pytest.approx(60)
+    assert wording.late(found, 100.0) == [
+        "without the profiler the other ranks wait 60.0 ms a step for rank 1, whose loader is late"
+    ]
+    assert with_late_loader(run, one_waits(4.0)) == run
+    both = [replace(rank, timed_wait_ms=60.0) for rank in one_waits(60.0)]
+    assert with_late_loader(run, both) == run
+    assert with_late_loader(run, one_waits(60.0)[1:]) == run
+
+
 def test_ranks_wait_for_the_one_whose_loader_is_slower_than_the_capture_shows():
     """Rank 1 waits 60 ms without the profiler, so rank 0 waits for rank 1."""
-    ranks = [with_skew(0), with_skew(0, number=1)]
-    waits = {0: 0.0, 1: 60e6}
-    corrected = correct(ranks, records.run(), 160e6, frozenset(), waits)
+    corrected = correct(one_waits(60.0), records.run(), 160e6, frozenset())
     assert corrected.step_ms == pytest.approx(160)
     shares(corrected, compute=0.25, communication=0.25, overhead=0.125, io=0.375)
     assert corrected.skew == pytest.approx(0.375 / 2)
@@ -257,8 +278,7 @@ def test_ranks_wait_for_the_one_whose_loader_is_slower_than_the_capture_shows():
 
 
 def test_a_rank_waits_no_longer_for_a_loader_than_the_step_has_room():
-    ranks = [with_skew(0), with_skew(0, number=1)]
-    corrected = correct(ranks, records.run(), 110e6, frozenset(), {0: 0.0, 1: 60e6})
+    corrected = correct(one_waits(60.0), records.run(), 110e6, frozenset())
     assert corrected.step_ms == pytest.approx(110, rel=0.02)
 
 

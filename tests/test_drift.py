@@ -272,8 +272,9 @@ def shares(corrected, **expected):
 def corrected_by(ranks, unprofiled_ms=None, data_wait_ms=None, together=None):
     found = drift.find_drift(ranks, THRESHOLDS)
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
-    waited = None if data_wait_ms is None else {r.rank: data_wait_ms * 1e6 for r in ranks}
-    return correct(ranks, together, unprofiled, frozenset(), waited, found)
+    if data_wait_ms is not None:
+        ranks = [replace(r, timed_wait_ms=data_wait_ms) for r in ranks]
+    return correct(ranks, together, unprofiled, frozenset(), found)
 
 
 def test_the_shares_are_those_after_the_queue_ran_dry():
@@ -335,7 +336,7 @@ def test_the_verdict_is_that_of_the_run_behind_the_queue():
     assert "waits 60.0 ms per step for data" in " ".join(verdict.reasons)
     terms = {t.name: t.value for t in verdict.confidence_terms}
     assert (terms["prefetch-drained"], terms["few-iterations"]) == (-0.1, -0.05)
-    assert judged(mine, waits_ns={mine.rank: 0.0}).bound == "compute"
+    assert judged(replace(mine, timed_wait_ms=0.0)).bound == "compute"
 
 
 def found(name, *ranks, workload=None):

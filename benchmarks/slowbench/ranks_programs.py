@@ -11,7 +11,7 @@ RANKS = (
     Program(
         "documents",
         {
-            "batch": Range(32, 64, 8),
+            "batch": Range(96, 128, 16),
             "length": 512,
             "width": Range(1280, 1536, 256),
             "layers": 2,
@@ -33,11 +33,13 @@ RANKS = (
         (
             Way(
                 "small-buckets",
-                {"bucket_mb": Range(0.05, 0.5)},
+                {"bucket_mb": Range(1.0, 1.5)},
                 small={"bucket_mb": 0.001},
                 on_cpu=True,
             ),
-            Way("one-big-bucket", {"bucket_mb": 100_000}, {"channels": 4}),
+            Way(
+                "one-big-bucket", {"bucket_mb": 100_000}, {"channels": 4, "batch": 32, "layers": 6}
+            ),
             Way("slow-wire", {"channels": 1}),
             Way(
                 "straggler-compute",
@@ -71,7 +73,7 @@ RANKS = (
             Way(
                 "no-accumulation-no-sync",
                 {"sync_each_part": True},
-                both={"parts": 2, "channels": 2},
+                both={"parts": 2, "channels": 4, "batch": 64, "layers": 4},
                 small={"sync_each_part": True},
                 on_cpu=True,
             ),
@@ -81,11 +83,11 @@ RANKS = (
     Program(
         "shards",
         {
-            "batch": Range(24, 32, 8),
+            "batch": Range(32, 48, 8),
             "length": 512,
-            "width": Range(1280, 1536, 256),
+            "width": Range(2048, 2560, 512),
             "heads": 16,
-            "layers": Range(4, 6),
+            "layers": 4,
             "compiled": True,
         },
         {
@@ -126,7 +128,7 @@ RANKS = (
         ("schedule.step(words)", "layers(words)"),
         (
             Way("pipeline-bubble", {"parts": 2}),
-            Way("pipeline-imbalance", {"moved": Range(1, 2)}, rank=LAST),
+            Way("pipeline-imbalance", {"moved": 1}, rank=LAST),
         ),
         ranks=2,
     ),

@@ -129,11 +129,13 @@ def _work(
     if case.ranks > 1:
         _step_until_named(recorded)
     yield "recording"
+    if over:
+        agreed(0)  # no rank ends before all have written
+        return
     if place is not None:
         place.tell("waiting")
     _enter(place, "recorded")
-    if not over:
-        _step_until_named(recorded)
+    _step_until_named(recorded)
     yield "naming"
 
 

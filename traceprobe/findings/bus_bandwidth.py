@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import counted
 from traceprobe.records.rank import Rank
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.links import nvlink_gbps
@@ -24,6 +26,12 @@ SIZES = (
 )
 
 
+LIMITED = (
+    "NCCL may drive the links with one channel alone, which is one block of threads: unset "
+    "NCCL_MAX_NCHANNELS and NCCL_MAX_CTAS, and give process groups no `max_ctas`. Else it "
+)
+
+
 class Message(msgspec.Struct, frozen=True):
     """Equal collectives of a rank; `ms` is its part of their transfer in a step."""
 
@@ -31,6 +39,7 @@ class Message(msgspec.Struct, frozen=True):
     bytes: int
     busbw_gbps: float
     ms: float
+    channels: int | None
 
 
 @rule(
@@ -69,11 +78,18 @@ def bus_bandwidth(evidence: Evidence) -> Answer:
             f"{gbps:.1f} of {peak:.0f} GB/s of bus bandwidth",
             f"most of it in messages of {largest.bytes / 1e6:.1f} MB",
             f"{evidence.amount(total)} of transfer in large messages",
+            f"NCCL drives them with {counted(largest.channels, 'channel')}"
+            if slow and largest.channels
+            else "",
         ],
         evidence.saving(saved, "communication") if slow else None,
-        TRANSPORT if slow else "",
+        _advice(largest) if slow else "",
         changes=_at_full_speed(evidence, saved),
     )
+
+
+def _advice(largest: Message) -> str:
+    return TRANSPORT if largest.channels != 1 else LIMITED + TRANSPORT.removeprefix("NCCL ")
 
 
 def _at_full_speed(evidence: Evidence, saved: float) -> Changes | None:
@@ -98,7 +114,8 @@ def _large(ranks: Sequence[Rank]) -> Iterator[Message]:
                 # Those that were not matched take as long as those that were.
                 transfer = group.transfer_ns * group.count / group.matched
                 ms = transfer / rank.summary.steps / len(ranks) / 1e6
-                yield Message(group.operation, group.bytes, group.busbw_gbps, ms)
+                channels = None if group.channels is UNSET else group.channels
+                yield Message(group.operation, group.bytes, group.busbw_gbps, ms, channels)
 
 
 def _one_machine(ranks: Sequence[Rank]) -> bool:

@@ -54,10 +54,11 @@ def communication_skew(evidence: Evidence) -> Answer:
             SAME_STEPS if complete else ALL_RANKS,
         )
     ms = run.skew_ns / 1e6
-    left = ms * evidence.skew_kept()
+    left = evidence.skew_left_ms(ms)
     # The mean of the ranks counts a straggler, too, which does not wait.
     others = len(evidence.ranks) - (run.straggler_rank is not None)
     waited = left * len(evidence.ranks) / max(others, 1)
+    classes = ["communication"] + ["idle_data_wait"] * (run.unseen_skew_ms is not UNSET)
     step = evidence.corrected_step_ms()
     who = late(run, evidence.step_ms())
     return Answer(
@@ -70,7 +71,7 @@ def communication_skew(evidence: Evidence) -> Answer:
             else "",
             *who,
         ],
-        evidence.saving(waited, "communication"),
+        evidence.saving(waited, *classes),
         _advice(run) if who else SLOWEST,
         changes=_changes(run),
     )

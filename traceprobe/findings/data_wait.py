@@ -7,7 +7,7 @@ from math import ceil
 from traceprobe.findings import loader_work
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
-from traceprobe.formatting import duration, percent
+from traceprobe.formatting import duration, percent, significant
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.no_training import steps_are_ranges
@@ -61,7 +61,8 @@ def data_wait(evidence: Evidence) -> Answer:
             f"{percent(timed)} of a step without the profiler, where the loop's waits were timed"
             if status != evidence.grade(shown)
             else "",
-            evidence.worst("idle_data_wait"),
+            "" if slow and timed > shown else evidence.worst("idle_data_wait"),
+            _longest_timed(evidence) if slow and timed > shown else "",
             "`num_workers=0`: each batch is loaded on the step thread"
             f"{'' if evidence.on_cpu else ', between the launches'}"
             if slow and _workers(evidence) == 0
@@ -71,11 +72,24 @@ def data_wait(evidence: Evidence) -> Answer:
             _enough_workers(evidence) if slow else "",
         ],
         evidence.saving(evidence.most_ms("idle_data_wait") + evidence.unseen_ms(), "idle_data_wait")
-        if ms
+        if ms or slow
         else None,
         _advice(evidence, slow=slow),
         _sites(evidence, ms),
         Changes(removed=frozenset({"data-wait"})),
+    )
+
+
+def _longest_timed(evidence: Evidence) -> str:
+    """Which rank waits longest without the profiler; empty for a single one."""
+    waits = evidence.timed_waits_ms
+    if len(waits) < 2:
+        return ""
+    longest = max(waits, key=lambda rank: waits[rank])
+    least = min(waits.values())
+    return (
+        f"longest on rank {longest}: {significant(waits[longest])} ms without the profiler, least "
+        f"{significant(least)} ms"
     )
 
 

@@ -27,6 +27,7 @@ from traceprobe.replay.reads import find_reads
 from traceprobe.replay.scenario import Changes
 from traceprobe.replay.tasks import schedule_of
 from traceprobe.verdict import gpu_specs as gpus
+from traceprobe.verdict.correction import timed_waits_ns
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.made_before import MadeBefore, made_before
@@ -70,7 +71,6 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
         compiler: what it recorded of torch.compile, if anything was compiled.
         blocks: what it recorded of its blocks of steps, by rank.
-        waits_timed: whether waiting for the loader was timed in steps without a profiler.
         replays: iterations to be played, of each of `ranks` that has any: one after the other,
             since those of all ranks are more than all else.
     """
@@ -90,7 +90,6 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     loader: Loader | None = None
     compiler: CompilerNotes | None = None
     blocks: Mapping[int, Sequence[Block]] = msgspec.field(default_factory=dict)
-    waits_timed: bool = False
     replays: Callable[[], Iterable[Replay]] = tuple
 
     @property
@@ -177,7 +176,12 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         if effect is None or loader is None:
             return None
         steps_ms = effect.profiled_step_ms, effect.unprofiled_step_ms
-        return made_before(loader.load_ms, *steps_ms, timed=self.waits_timed)
+        return made_before(loader.load_ms, *steps_ms, timed=bool(self.timed_waits_ms))
+
+    @cached_property
+    def timed_waits_ms(self) -> dict[int, float]:
+        """Waiting for the loader in a step without a profiler, of the ranks where it was timed."""
+        return {rank: ns / 1e6 for rank, ns in timed_waits_ns(self.ranks).items()}
 
     @property
     def timed_wait_share(self) -> float:
@@ -185,7 +189,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
         As far as the verdict found room for it beside the work on the device; else 0.
         """
-        if not self.waits_timed or self.quality.observer_effect is None:
+        if not self.timed_waits_ms or self.quality.observer_effect is None:
             return 0.0
         copied = self.exclusive_ms("h2d") / self.corrected_step_ms()
         return max(self.verdict.shares.get("io", 0.0) - copied, 0.0)
@@ -361,20 +365,22 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         rest = max(FIXED.host_kept * (self.step_ms() - ms), self.step_ms() - idle)
         return min(max(self.corrected_step_ms() - rest, ms), max(self.host_ms(), ms))
 
-    def skew_kept(self) -> float:
-        """Part of the waiting for other ranks that there is without the profiler, too.
+    def skew_left_ms(self, ms: float) -> float:
+        """What there is without the profiler, too, of some waiting for other ranks.
 
-        As the verdict has it of the waiting beside no computation.
+        As the verdict has it of the waiting beside no computation; with what is not in the capture.
         """
         if self.verdict.skew is UNSET or self.quality.observer_effect is None:
-            return 1.0
+            return ms
         shown = self.of_steps(
             (r.summary.communication.skew_exposed_ns or 0, r.summary.steps)
             for r in self.ranks
             if r.summary.communication is not None
         )
         left = self.verdict.skew * self.corrected_step_ms()
-        return min(left / shown, 1.0) if shown else 1.0
+        if self.run is not None and self.run.unseen_skew_ms is not UNSET:
+            return left
+        return ms * min(left / shown, 1.0) if shown else ms
 
     def overhead_ms(self) -> float:
         """Idle time of the bound `overhead`, without the profiler's part."""
@@ -422,9 +428,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         As `nvidia-smi topo` calls connections: NV and the number of links.
         """
         joined = _mapping(self.capture, "hardware").get("links")
-        if not isinstance(joined, list) or not joined:
+        names = [name for name in joined if name] if isinstance(joined, list) else []
+        if not names:
             return None
-        return any(isinstance(name, str) and name.startswith("NV") for name in joined)
+        return any(isinstance(name, str) and name.startswith("NV") for name in names)
 
     @property
     def allows_tf32(self) -> bool:

@@ -131,7 +131,11 @@ def completed_rank(
     """
     summary = record.summary
     steps = summary.iterations_used
-    shown = [communication.collective_record(g, steps) for g in groups[:MAX_COLLECTIVES]]
+    counted = record.device.multiprocessors is not None  # else a grid is no number of blocks
+    shown = [
+        communication.collective_record(g, steps, channels=counted)
+        for g in groups[:MAX_COLLECTIVES]
+    ]
     summary = replace(summary, collectives=shown)
     iterations = record.iterations
     if stage_wait is not None and summary.communication is not None:

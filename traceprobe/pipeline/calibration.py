@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from statistics import fmean, median
 
 import msgspec
@@ -37,14 +38,14 @@ class Timed(msgspec.Struct, frozen=True):
 
     Args:
         step_ms: None where it is not known, or not believed.
-        waits_ns: of it, waiting for the loader, by rank, where that was timed. loader: the slowest
-            one.
+        waits_ns: of it, waiting for the loader, by rank, of those where that was timed. loader: the
+            slowest one.
         recording: how the steps were recorded. doubt: why the step is in doubt, as a clause.
         warnings: by code.
     """
 
     step_ms: float | None
-    waits_ns: dict[int, float] | None
+    waits_ns: dict[int, float]
     loader: Loader | None
     recording: Recording | None
     doubt: str | None
@@ -84,7 +85,7 @@ def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options)
             "says less about the other"
         )
         warnings["calibration-clock"] = f"{doubt[0].upper()}{doubt[1:]}."
-    waits_ns = recorded_waits_ns(parts, records) if believed else None
+    waits_ns = recorded_waits_ns(parts, records) if believed else {}
     return Timed(
         noted if believed else None, waits_ns, slowest_loader(parts), recording, doubt, warnings
     )
@@ -146,7 +147,7 @@ def regular_ms(
         return unprofiled_ms
     waits_ns = recorded_waits_ns(parts, records)
     # Where the loop was timed and did not wait, its long iterations are none of the loader's.
-    waits = waits_ns is None or max(waits_ns.values()) / 1e6 >= FIXED.reported_idle * unprofiled_ms
+    waits = max(waits_ns.values(), default=inf) / 1e6 >= FIXED.reported_idle * unprofiled_ms
     if waits and made_before(load_ms(parts), without_long, unprofiled_ms) is not None:
         return unprofiled_ms
     known = []
@@ -257,13 +258,11 @@ def load_ms(parts: Sequence[TracePart]) -> float | None:
     return None if loader is None else loader.load_ms
 
 
-def recorded_waits_ns(
-    parts: Sequence[TracePart], records: Sequence[Rank]
-) -> dict[int, float] | None:
+def recorded_waits_ns(parts: Sequence[TracePart], records: Sequence[Rank]) -> dict[int, float]:
     """Waiting for the loader per iteration that recordings timed without a profiler, by rank."""
     found = {}
     for record in records:
         known = _per_iteration([parts[record.input]], "unprofiled_data_wait_ms")
         if known:
             found[record.rank] = 1e6 * known[0]
-    return found or None
+    return found

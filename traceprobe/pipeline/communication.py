@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from traceprobe.model.codes import Operation
 from traceprobe.records import summary
@@ -26,7 +27,9 @@ _NO_RANKS = (
 )
 
 
-def collective_record(group: CollectiveGroup, steps: int) -> summary.CollectiveGroup:
+def collective_record(
+    group: CollectiveGroup, steps: int, *, channels: bool
+) -> summary.CollectiveGroup:
     """One group as a record.
 
     Bandwidth counts as measured only where all ranks of the group were matched. Otherwise the
@@ -34,6 +37,7 @@ def collective_record(group: CollectiveGroup, steps: int) -> summary.CollectiveG
 
     Args:
         steps: iterations of the summary; 0 where the whole capture is one window.
+        channels: whether the blocks of its kernels are counted.
     """
     factor = bus_factor(group.operation, group.group_size)
     shortest = group.rate(group.transfer_ns, group.matched)
@@ -57,6 +61,7 @@ def collective_record(group: CollectiveGroup, steps: int) -> summary.CollectiveG
         busbw_gbps=_scaled(exact, factor),
         algbw_at_least_gbps=_scaled(least, 1.0),
         busbw_at_least_gbps=_scaled(least, factor),
+        channels=group.channels if channels and group.channels is not None else UNSET,
     )
 
 

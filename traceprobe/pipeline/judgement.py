@@ -61,7 +61,7 @@ def judgement(
         step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
         return judge(
             *(records, run, quality, profiled, step_ns, options.thresholds),
-            *(timed.waits_ns, timed.doubt, timed.load_ms),
+            *(timed.doubt, timed.load_ms),
         )
 
     quality = qualities(ranks.every, timed.step_ms)

@@ -36,6 +36,7 @@ from traceprobe.records.roofline import Roofline
 from traceprobe.records.run import Run
 from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.verdict.confidence import RANK_DOUBTS
+from traceprobe.verdict.late_loader import with_late_loader
 from traceprobe.verdict.links import links
 from traceprobe.verdict.other_conditions import other_conditions
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
@@ -85,15 +86,14 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     else:
         ranks = ranks.only(options.rank)
     doubts |= inputs.warnings
-    together = _together(ranks, world, doubtful=any(code in doubts for code in RANK_DOUBTS))
     profiled = frozenset().union(*(part.profiled for part in kept))
     timed = calibration.timed(kept, ranks.every, options)
     doubts |= timed.warnings
+    ranks = ranks.with_timed_waits(timed.waits_ns)
+    together = _together(ranks, world, doubtful=any(code in doubts for code in RANK_DOUBTS))
 
     def qualities(records: Sequence[Rank], unprofiled_ms: float | None) -> Quality:
-        elsewhere = other_conditions(
-            records, unprofiled_ms, timed.waits_ns, timed.load_ms, options.thresholds
-        )
+        elsewhere = other_conditions(records, unprofiled_ms, timed.load_ms, options.thresholds)
         return build_quality(kept, lost, records, unprofiled_ms, elsewhere, doubts, timed.recording)
 
     found = judgement(kept, ranks, together, timed, qualities, profiled, options)
@@ -117,7 +117,6 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         loader=timed.loader,
         compiler=_compiler(kept),
         blocks=calibration.blocks(kept, ranks.regular),
-        waits_timed=timed.waits_ns is not None,
         replays=ranks.regular_replays,
     )
     answers = examine(evidence)
@@ -177,6 +176,7 @@ def _together(ranks: RunRanks, world: int | None, *, doubtful: bool) -> Run | No
     matched = ranks.collectives
     several = matched if len(ranks.every) > 1 else None
     together = run_record(ranks.every, several, world, doubtful=doubtful)
+    together = with_late_loader(together, ranks.every)
     if together is None or matched is None:
         return together
     found = links(ranks.every, together.world_size)

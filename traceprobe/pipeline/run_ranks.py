@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -74,6 +74,19 @@ class RunRanks(msgspec.Struct, frozen=True):
             replay = packed.packed.replay()
             if replay is not UNSET:
                 yield replay
+
+    def with_timed_waits(self, waits_ns: Mapping[int, float]) -> RunRanks:
+        """The same with what each rank waits for its loader without the profiler."""
+
+        def timed(ranks: Sequence[Rank]) -> list[Rank]:
+            return [
+                replace(rank, timed_wait_ms=round(waits_ns[rank.rank] / 1e6, 6))
+                if rank.rank in waits_ns
+                else rank
+                for rank in ranks
+            ]
+
+        return replace(self, every=timed(self.every), regular=timed(self.regular))
 
     def only(self, rank: int) -> RunRanks:
         """One rank alone.

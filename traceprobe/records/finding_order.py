@@ -14,6 +14,7 @@ from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 
 CAUSES: Mapping[str, tuple[str, ...]] = {
+    "communication-exposed": ("bus-bandwidth",),
     "host-overhead": ("synchronization",),
     "small-kernels": ("synchronization",),
 }

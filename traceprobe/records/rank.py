@@ -167,6 +167,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     tree: Tree | msgspec.UnsetType = msgspec.UNSET
     """Who owns the time of the summary; not there in older reports, and in large runs only of the
     ranks with details."""
+    timed_wait_ms: float | msgspec.UnsetType = msgspec.UNSET
+    """Waiting for the loader in a step without the profiler; not there where nobody timed it."""
 
     @property
     def iteration_count(self) -> int:

@@ -88,6 +88,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Not there with fewer than three ranks."""
     links: Links | msgspec.UnsetType = msgspec.UNSET
     """Not there where no message that was matched on all ranks has a known size."""
+    unseen_skew_ms: float | msgspec.UnsetType = msgspec.UNSET
+    """What the others wait in a step for the straggler's loader, without the profiler and not in
+    the capture; not there where that is no more than what they wait in the capture."""
 
     def problems(self, numbers: Sequence[int]) -> Iterator[str]:
         """What it contradicts itself in, or its ranks, which have these numbers."""

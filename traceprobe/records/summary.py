@@ -98,6 +98,9 @@ class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True):
     algbw_at_least_gbps: float | None
     """From durations that may hold waiting: the links are at least this fast."""
     busbw_at_least_gbps: float | None
+    channels: int | msgspec.UnsetType = msgspec.UNSET
+    """Blocks of its kernels at most, each of which drives a channel of NCCL; not there where the
+    trace does not say."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""

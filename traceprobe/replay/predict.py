@@ -202,10 +202,11 @@ def now_ms(report: Report) -> float:
 
 
 def _waiting(schedule: RankSchedule, rank: Rank, now: float) -> float:
-    """Part of the recorded step in which the host of a rank waits for data."""
+    """Part of the step in which the host of a rank waits for data, recorded or timed."""
     waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
-    return waited / step
+    timed = 0.0 if isinstance(rank.timed_wait_ms, UnsetType) else rank.timed_wait_ms
+    return max(waited / step, timed / now)
 
 
 def _with_loader(

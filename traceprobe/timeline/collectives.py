@@ -20,6 +20,8 @@ from traceprobe.timeline.partition import compute_intervals
 from traceprobe.timeline.rank_collectives import summary_windows
 
 KEY = ("operation", "bytes", "group_size")
+_NO_CHANNELS = (Operation.OTHER, Operation.COPY)
+"""What may be no kernel of NCCL."""
 """What collectives have in common that are reported together."""
 
 
@@ -35,6 +37,8 @@ class CollectiveGroup(msgspec.Struct, frozen=True):
             these, None where there are none, as long as other ranks are not known.
         complete: every rank of the group was there for every match.
         dtype: of what a reduction adds up; None where it is none, or the kernels do not tell.
+        channels: blocks of its kernels, at most, each of which drives a channel of NCCL; None where
+            the trace does not say.
     """
 
     operation: Operation
@@ -50,6 +54,7 @@ class CollectiveGroup(msgspec.Struct, frozen=True):
     skew_ns: int | None = None
     complete: bool = False
     dtype: str | None = None
+    channels: int | None = None
 
     def rate(self, total_ns: int | None, count: int) -> float | None:
         """Bytes of `count` messages per ns of `total_ns`, which is GB/s; None where unknown."""
@@ -113,7 +118,13 @@ def _group(part: pl.DataFrame, timeline: DeviceTimeline, computing: Intervals) -
         exposed_ns=int((busy - hidden).sum()),
         overlapped_ns=int(hidden.sum()),
         duration_ns=int((inside["t1"] - inside["t0"]).sum()),
+        channels=_channels(inside) if operation not in _NO_CHANNELS else None,
     )
+
+
+def _channels(rows: pl.DataFrame) -> int | None:
+    grids = rows.filter(pl.col("grid") != UNKNOWN)["grid"].to_numpy()
+    return int(grids.max()) if grids.size else None
 
 
 def with_matches(

@@ -127,7 +127,6 @@ def correct(
     run: Run | None,
     unprofiled_ns: float | None,
     profiled: frozenset[str],
-    waits_ns: Mapping[int, float] | None = None,
     drift: Drift | None = None,
     doubt: str | None = None,
     before: MadeBefore | None = None,
@@ -137,16 +136,16 @@ def correct(
     Args:
         unprofiled_ns: step time without a profiler, if known.
         profiled: marks of profiling found in the inputs.
-        waits_ns: time in the loader's `next` per step without a profiler, by rank, if known.
-        drift: where the loader's queue ran dry. What a capture timed without a profiler is more
-            than what a few of its steps show, so known `waits_ns` come before it.
+        drift: where the loader's queue ran dry. What was timed without a profiler is more than
+            what a few steps show, so known waits come before it.
         doubt: why the unprofiled step is not that of the profiled ones, where it may not be.
-        before: that the steps were fed from batches made before; None with `waits_ns`.
+        before: that the steps were fed from batches made before; None where waits were timed.
     """
+    waits_ns = timed_waits_ns(ranks)
     unseen_ms = None if before is None else before.unseen_ms
     if unseen_ms is not None:
         waits_ns = {rank.rank: per_step(rank).data_wait + 1e6 * unseen_ms for rank in ranks}
-    if waits_ns is not None:
+    if waits_ns:
         drift = None
     matched = run is not None and run.transfer_ns is not None
     times, notes, distorted = [], [], []
@@ -162,7 +161,7 @@ def correct(
         recorded = per_step(rank, drift)
         after = recorded
         if unprofiled_ns is not None and rank.summary.iterations_used:
-            waited = None if waits_ns is None else waits_ns.get(rank.rank)
+            waited = waits_ns.get(rank.rank)
             after = _without_profiler(recorded, unprofiled_ns, waited, matched)
             split_unknown |= not matched and recorded.communication > 0 and after != recorded
             steps.append(recorded.total)
@@ -236,16 +235,25 @@ def correct(
     )
 
 
-def longest_unseen_wait(ranks: Sequence[Rank], waits_ns: Mapping[int, float] | None) -> float:
+def timed_waits_ns(ranks: Sequence[Rank]) -> dict[int, float]:
+    """Waiting for the loader per step without the profiler, of the ranks where it was timed."""
+    return {
+        rank.rank: 1e6 * rank.timed_wait_ms
+        for rank in ranks
+        if not isinstance(rank.timed_wait_ms, msgspec.UnsetType)
+    }
+
+
+def longest_unseen_wait(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> float:
     """What the step waits longer for a loader without the profiler than in the capture, ns.
 
     Ranks step together: the one that waits longest holds up all.
 
     Args:
-        waits_ns: as `correct` has them.
+        waits_ns: of each rank without the profiler, where it is known.
     """
     more = [
-        (waits_ns or {}).get(rank.rank, 0.0) - per_step(rank).data_wait
+        waits_ns.get(rank.rank, 0.0) - per_step(rank).data_wait
         for rank in ranks
         if rank.summary.iterations_used
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import UNSET
 
@@ -11,7 +11,7 @@ from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
-from traceprobe.verdict.correction import correct
+from traceprobe.verdict.correction import correct, timed_waits_ns
 from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import Thresholds
 
@@ -23,7 +23,6 @@ def judge(
     profiled: frozenset[str],
     unprofiled_ns: float | None,
     thresholds: Thresholds,
-    waits_ns: Mapping[int, float] | None = None,
     doubt: str | None = None,
     load_ms: float | None = None,
 ) -> Verdict:
@@ -33,14 +32,15 @@ def judge(
         ranks: every device of every process, with its summary.
         profiled: marks of profiling found in the inputs (`Trace.profiled`).
         unprofiled_ns: step time without a profiler, if known.
-        waits_ns: time in the loader's `next` per step without a profiler, by rank, if known.
         doubt: why that step is not the one of the profiled steps, where it may not be.
         load_ms: time in which the loader makes the batches of a step, if known.
     """
     unprofiled_ms = None if unprofiled_ns is None else unprofiled_ns / 1e6
-    before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, timed=waits_ns is not None)
+    before = made_before(
+        load_ms, mean_step_ms(ranks), unprofiled_ms, timed=bool(timed_waits_ns(ranks))
+    )
     drained = drift.find_drift(ranks, thresholds)
-    corrected = correct(ranks, run, unprofiled_ns, profiled, waits_ns, drained, doubt, before)
+    corrected = correct(ranks, run, unprofiled_ns, profiled, drained, doubt, before)
     decision = decide(corrected, ranks, quality, thresholds)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
     return Verdict(

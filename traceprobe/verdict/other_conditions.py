@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.records.rank import Rank, mean_step_ms
-from traceprobe.verdict.correction import far_longer, longest_unseen_wait, per_step
+from traceprobe.verdict.correction import far_longer, longest_unseen_wait, per_step, timed_waits_ns
 from traceprobe.verdict.drift import find_drift
 from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import Thresholds
@@ -15,7 +15,6 @@ from traceprobe.verdict.thresholds import Thresholds
 def other_conditions(
     ranks: Sequence[Rank],
     unprofiled_ms: float | None,
-    waits_ns: Mapping[int, float] | None,
     load_ms: float | None,
     thresholds: Thresholds,
 ) -> bool:
@@ -26,18 +25,17 @@ def other_conditions(
 
     Args:
         unprofiled_ms: None where it is not known.
-        waits_ns: time in the loader's `next` per step without the profiler, by rank, if known.
         load_ms: time in which the loader makes the batches of a step, if known.
     """
     step_ms = mean_step_ms(ranks)
     if step_ms is None or unprofiled_ms is None:
         return False
-    timed = waits_ns is not None
-    if made_before(load_ms, step_ms, unprofiled_ms, timed=timed) is not None:
+    waits_ns = timed_waits_ns(ranks)
+    if made_before(load_ms, step_ms, unprofiled_ms, timed=bool(waits_ns)) is not None:
         return False
-    drift = None if timed else find_drift(ranks, thresholds)
+    drift = None if waits_ns else find_drift(ranks, thresholds)
     times = [per_step(rank, drift) for rank in ranks]
     waited, whole = fmean(t.data_wait for t in times), fmean(t.total for t in times)
-    if not timed and waited >= thresholds.notable * whole:
+    if not waits_ns and waited >= thresholds.notable * whole:
         return False
     return far_longer(unprofiled_ms * 1e6, whole + longest_unseen_wait(ranks, waits_ns))

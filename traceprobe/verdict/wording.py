@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from traceprobe.formatting import duration, listed, percent, significant, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
@@ -237,6 +237,11 @@ def _why_compute(corrected: Corrected, thresholds: Thresholds) -> str:
 
 def late(run: Run, step_ms: float | None) -> list[str]:
     """Which rank comes last to the collectives, and why; nothing where hardly any rank waits."""
+    if not isinstance(run.unseen_skew_ms, UnsetType):
+        return [
+            f"without the profiler the other ranks wait {significant(run.unseen_skew_ms)} ms a "
+            f"step for rank {run.straggler_rank}, whose loader is late"
+        ]
     if run.straggler_rank is not None:
         who = f"the other ranks wait for rank {run.straggler_rank}"
         if run.straggler_cause is not None and run.straggler_cause != "other":

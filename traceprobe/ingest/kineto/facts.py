@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
+import numpy as np
+
 from traceprobe.ingest.joins import Table
 from traceprobe.ingest.kineto.categories import MEMORY, OPERATORS, STACKS
 from traceprobe.ingest.profiler_messages import quote_messages
@@ -15,6 +17,7 @@ from traceprobe.ingest.untrusted_values import (
     device_amount,
     rank_number,
 )
+from traceprobe.model.codes import UNKNOWN, Ints
 from traceprobe.model.events import Device
 from traceprobe.model.quality import Quality
 
@@ -57,6 +60,22 @@ def gpu_device(metadata: Mapping[str, Any], pid: int, index: int) -> Device:
                 warp_size=device_amount(gpu.get("warpSize")),
             )
     return Device(pid, index, None)
+
+
+def block_counts(grid: Ints, device: Ints, metadata: Mapping[str, Any]) -> Ints:
+    """Blocks of kernels, on devices whose multiprocessors `deviceProperties` counts.
+
+    Args:
+        grid: thousandths of a block for each multiprocessor, which is what the profiler notes of a
+            grid in any version; they stay what they are on other devices, or UNKNOWN.
+    """
+    blocks = grid.copy()
+    for index in np.unique(device).tolist():
+        count = gpu_device(metadata, 0, index).multiprocessors
+        if count:
+            known = (device == index) & (grid != UNKNOWN)
+            blocks[known] = np.rint(grid[known] * (count / 1000))
+    return blocks
 
 
 def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str]:

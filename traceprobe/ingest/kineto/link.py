@@ -41,6 +41,7 @@ from traceprobe.ingest.kineto.collective_ranges import operations_by_ranges
 from traceprobe.ingest.kineto.columns import EventColumns
 from traceprobe.ingest.kineto.dialects import cpu_work, gpu_operator, legacy_ops
 from traceprobe.ingest.kineto.facts import (
+    block_counts,
     gpu_device,
     profiled,
     rank_of_pid,
@@ -175,6 +176,7 @@ def build_trace(
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
         gpu["bytes"] = plausible_sizes(gpu["bytes"])
+        gpu["grid"] = block_counts(gpu["grid"], gpu["device"], metadata)
         blocked = per_name(host_calls["name"], names, waits_for)
         gpu = drop_duplicates(gpu, quality)
         gpu = align_clocks(gpu, host_calls, blocked, quality)
