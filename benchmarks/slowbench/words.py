@@ -76,6 +76,7 @@ not here is no verdict, as `inconclusive` and nsys-ai's `mixed`."""
 
 _SAMPLES = ("slow-decode", "small-files", "uneven-samples")
 _TRACEPROBE = (
+    Word("data-wait", ("straggler-loader",), r"longest on rank \d+: [^,]*, least"),
     Word("data-wait", ("no-workers",), "`num_workers=0`"),
     Word("data-wait", ("few-workers",), "would hide the loader"),
     Word(
@@ -145,7 +146,8 @@ _TRACEPROBE = (
     Word("communication-skew", ("straggler-compute",), "spends more time on comput"),
     Word("communication-skew", ("uneven-batches",), "take turns"),
     Word("communication-skew", (*STRAGGLERS, "pipeline-imbalance")),
-    Word("pipeline-bubble", ("pipeline-imbalance",)),
+    Word("pipeline-bubble", ("pipeline-imbalance",), "make them equally long"),
+    Word("pipeline-bubble", ("pipeline-bubble",)),
 )
 _HTA = (
     Word("idle: host_wait", LAUNCHING),

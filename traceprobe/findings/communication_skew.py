@@ -16,6 +16,14 @@ SLOWEST = (
     "Look at the slowest rank first: its own finding is the cause, the collective is only where "
     "the others wait."
 )
+BY_CAUSE = {
+    "io": "Its loader is late: see `data-wait` for what its workers do, and give them no more to "
+    "do than those of the other ranks have.",
+    "overhead": "Its host is late: see `host-overhead` and `host-pauses` for what it does besides.",
+    "compute": "It computes for longer: give it batches of the size and the length that the others "
+    "get, and look whether its GPU is slower or shared.",
+}
+"""What to do about a straggler, by what it spends more time on."""
 SLOW_ONES = (
     "Look at these ranks first: what they spend more time on is the cause, the collective is only "
     "where the others wait."
@@ -87,5 +95,6 @@ def _changes(run: Run) -> Changes:
 
 def _advice(run: Run) -> str:
     if run.straggler_rank is not None:
-        return SLOWEST
+        why = BY_CAUSE.get(run.straggler_cause or "", "")
+        return f"Look at rank {run.straggler_rank} first. {why}" if why else SLOWEST
     return TURNS if run.late_ranks is UNSET else SLOW_ONES

@@ -218,14 +218,14 @@ def _with_loader(
     the time of a loop that makes its batches without one.
 
     Args:
-        waited: part of the recorded step in which the host waits for data. now: step, ms.
+        waited: part of the step in which the host waits for data. now: step, ms.
     """
     settings = (report.workload or {}).get("settings")
     told = settings.get("workers") if isinstance(settings, dict) else None
     timed = None if isinstance(report.loader, UnsetType) else report.loader.workers
     if rank.summary.host.loader_in_process or 0 in (told, timed):
         return replace(schedule, loads=True)
-    if _ahead(report.loader, now):
+    if _ahead(report.loader, now) and not _waits_elsewhere(rank, waited, now):
         return schedule
     if told is None and timed is None and _made_by_the_host(report, rank):
         return replace(schedule, loads=True)
@@ -273,6 +273,15 @@ def _made_by_the_host(report: Report, rank: Rank) -> bool:
     if effect is None:
         return report.verdict.shares["io"] < report.verdict.thresholds["bound"]
     return effect.ratio > OWN_PACE
+
+
+def _waits_elsewhere(rank: Rank, waited: float, now: float) -> bool:
+    """Whether it waits for data in steps without the profiler, and hardly in those with it.
+
+    To take batches over would be there in both.
+    """
+    recorded = (rank.summary.partition_ns["idle_data_wait"] or 0) / max(rank.summary.steps, 1) / 1e6
+    return waited >= WAITING_HOST and recorded < LATE_LOADER * now
 
 
 def _ahead(loader: Loader | UnsetType, now: float) -> bool:

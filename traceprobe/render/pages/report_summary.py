@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec import UnsetType
 
 from traceprobe.formatting import counted, duration, first_sentences, percent, significant
 from traceprobe.model.taxonomy import label_of
@@ -278,7 +279,11 @@ def _straggler(report: Report) -> list[str]:
         return []
     known = run.straggler_cause not in (None, "other")
     cause = f" ({label_of(run.straggler_cause or '')})" if known else ""
-    waits = f"the others wait for rank {run.straggler_rank}{cause}: {duration(run.skew_ns)} a step"
+    waits = f"the others wait for rank {run.straggler_rank}{cause}: "
+    if isinstance(run.unseen_skew_ms, UnsetType):
+        waits += f"{duration(run.skew_ns)} a step"
+    else:
+        waits += f"{significant(run.unseen_skew_ms)} ms a step, without the profiler alone"
     return [waits, f"transfer of all: {duration(run.transfer_ns)} a step"]
 
 
