@@ -7,8 +7,9 @@ import tarfile
 
 import pytest
 
+import traceprobe
 from benchmarks.slowbench import subset
-from benchmarks.slowbench.captures import members, rows_of
+from benchmarks.slowbench.captures import members, rows_of, unpacked
 
 MOST_BYTES = 3_000_000
 MOST_OF_A_RANK = 150_000
@@ -60,6 +61,25 @@ def test_classes_causes_and_alarms_get_no_worse(folder):
         for row in rows(folder)
     }
     assert {case: reasons for case, reasons in found.items() if reasons} == {}
+
+
+def test_the_rank_whose_loader_is_late_without_the_profiler_is_named():
+    """Two H100s; the five steps of the recording have their batches ready."""
+    bundle, names = members(subset.HARDWARE)["documents-straggler-loader-s8n3-torch"]
+    with unpacked(bundle, names) as files:
+        report = traceprobe.analyze([traceprobe.load(path) for path in files])
+    assert (report.run.straggler_rank, report.run.straggler_cause) == (1, "io")
+    found = {finding.id: finding for finding in report.findings}
+    timed = [rank.timed_wait_ms for rank in report.ranks]
+    assert timed[1] > 20 > 1 > timed[0]
+    assert (
+        f"where the loop's waits were timed: {timed[1]:.1f} ms on rank 1, {timed[0]:.4f} ms on "
+        "rank 0" in found["data-wait"].evidence[0]
+    )
+    assert "rank 1, whose loader is late" in " ".join(found["communication-skew"].evidence)
+    longest = report.critical_path.parts[0]
+    assert (longest.part, longest.rank) == ("data-wait", 1)
+    assert longest.ms > report.critical_path.step_ms / 2
 
 
 @pytest.mark.parametrize(

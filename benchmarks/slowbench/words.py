@@ -76,7 +76,7 @@ not here is no verdict, as `inconclusive` and nsys-ai's `mixed`."""
 
 _SAMPLES = ("slow-decode", "small-files", "uneven-samples")
 _TRACEPROBE = (
-    Word("data-wait", ("straggler-loader",), r"longest on rank \d+: [^,]*, least"),
+    Word("data-wait", ("straggler-loader",), r"timed: [\d.]+ ms on rank \d+"),
     Word("data-wait", ("no-workers",), "`num_workers=0`"),
     Word("data-wait", ("few-workers",), "would hide the loader"),
     Word(

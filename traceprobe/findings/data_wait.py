@@ -59,10 +59,10 @@ def data_wait(evidence: Evidence) -> Answer:
             else "",
             before.sentence if before else "",
             f"{percent(timed)} of a step without the profiler, where the loop's waits were timed"
+            f"{_of_ranks(evidence)}"
             if status != evidence.grade(shown)
             else "",
             "" if slow and timed > shown else evidence.worst("idle_data_wait"),
-            _longest_timed(evidence) if slow and timed > shown else "",
             "`num_workers=0`: each batch is loaded on the step thread"
             f"{'' if evidence.on_cpu else ', between the launches'}"
             if slow and _workers(evidence) == 0
@@ -80,17 +80,17 @@ def data_wait(evidence: Evidence) -> Answer:
     )
 
 
-def _longest_timed(evidence: Evidence) -> str:
+def _of_ranks(evidence: Evidence) -> str:
     """Which rank waits longest without the profiler; empty for a single one."""
     waits = evidence.timed_waits_ms
     if len(waits) < 2:
         return ""
     longest = max(waits, key=lambda rank: waits[rank])
-    least = min(waits.values())
-    return (
-        f"longest on rank {longest}: {significant(waits[longest])} ms without the profiler, least "
-        f"{significant(least)} ms"
-    )
+    least = min(waits, key=lambda rank: waits[rank])
+    of_others = f"{significant(waits[least])} ms on rank {least}"
+    if len(waits) > 2:
+        of_others = f"at least {significant(waits[least])} ms on the others"
+    return f": {significant(waits[longest])} ms on rank {longest}, {of_others}"
 
 
 def _sites(evidence: Evidence, ms: float) -> list[Site]:
