@@ -225,7 +225,8 @@ def _with_loader(
     timed = None if isinstance(report.loader, UnsetType) else report.loader.workers
     if rank.summary.host.loader_in_process or 0 in (told, timed):
         return replace(schedule, loads=True)
-    if _ahead(report.loader, now) and not _waits_elsewhere(rank, waited, now):
+    unseen = _waits_elsewhere(rank, waited, now)
+    if _ahead(report.loader, now, FIXED.loader_idle if unseen else BUSY_LOADER):
         return schedule
     if told is None and timed is None and _made_by_the_host(report, rank):
         return replace(schedule, loads=True)
@@ -278,21 +279,22 @@ def _made_by_the_host(report: Report, rank: Rank) -> bool:
 def _waits_elsewhere(rank: Rank, waited: float, now: float) -> bool:
     """Whether it waits for data in steps without the profiler, and hardly in those with it.
 
-    To take batches over would be there in both.
+    To take batches over would be there in both, so workers with time left may be late now and then.
     """
     recorded = (rank.summary.partition_ns["idle_data_wait"] or 0) / max(rank.summary.steps, 1) / 1e6
     return waited >= WAITING_HOST and recorded < LATE_LOADER * now
 
 
-def _ahead(loader: Loader | UnsetType, now: float) -> bool:
+def _ahead(loader: Loader | UnsetType, now: float, busy: float) -> bool:
     """Whether a loader would make batches faster than they are used, by what was timed of it.
 
     What a step waits for then is that it takes them over, which is the host's time.
 
     Args:
-        now: step, ms.
+        now: step, ms. busy: part of the time that workers are at work, from which on they may be
+            late.
     """
-    return not isinstance(loader, UnsetType) and 0 < loader.worker_ms < BUSY_LOADER * now
+    return not isinstance(loader, UnsetType) and 0 < loader.worker_ms < busy * now
 
 
 def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:
