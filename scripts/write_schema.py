@@ -77,6 +77,7 @@ OPTIONAL = {
     ("KernelShare", "beside_communication_ns"),
     ("Summary", "attention"),
     ("Summary", "double_precision"),
+    ("Summary", "forward_only"),
     ("Summary", "launches"),
     ("Summary", "operators"),
     ("Summary", "sequences"),

@@ -23,6 +23,7 @@ from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import GPU_METRICS, LOSSES, PARTITION, SHARES
 from traceprobe.records.double_precision import DoublePrecision
+from traceprobe.records.forward_only import ForwardOnly
 from traceprobe.records.gpu_metrics import (
     GpuMetrics,
     IterationUtilisations,
@@ -205,6 +206,7 @@ def make_counted() -> dict[str, Any]:
     return {
         "attention": UnfusedAttention(count=4, class_ns=softmax, fused_ns=210_000),
         "double_precision": make_double(),
+        "forward_only": make_forward_only(),
         "launches": make_launches(),
         "sequences": [make_sequence()],
         "gpu_metrics": make_gpu_metrics(),
@@ -215,6 +217,12 @@ def make_counted() -> dict[str, Any]:
 def make_double() -> DoublePrecision:
     """Kernels that compute with 64 bits."""
     return DoublePrecision(class_ns={"fused": 9_000}, kernels=["triton_red_fused_0"], typed=True)
+
+
+def make_forward_only() -> ForwardOnly:
+    """Forward work that no backward pass goes through."""
+    lines = {"train.py(4): f": 8_000}
+    return ForwardOnly(total_ns=8_000, kernels=2, operators={"aten::mm": 8_000}, lines=lines)
 
 
 def make_kernel_counters() -> KernelCounters:

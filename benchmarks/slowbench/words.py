@@ -126,6 +126,8 @@ _TRACEPROBE = (
     Word("tf32-off", PRECISION),
     Word("lower-precision", PRECISION),
     Word("double-precision", ("double-precision-loss",)),
+    Word("forward-only", ("straggler-compute",), r"on rank \d+ alone"),
+    Word("forward-only", ("needless-work",)),
     Word("unaligned-matmul", ("unaligned-shapes",)),
     Word("memory-format", ("contiguous-layout",)),
     Word("attention-unfused", ("unfused-attention",)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from traceprobe.pipeline.build_gpu_metrics import gpu_metrics
 from traceprobe.pipeline.build_launches import launches
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.double_precision import DoublePrecision
+from traceprobe.records.forward_only import ForwardOnly
 from traceprobe.records.summary import (
     Communication,
     HostToDevice,
@@ -33,10 +35,13 @@ from traceprobe.timeline.beside_communication import beside_ns
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.double_precision import double_kernels
 from traceprobe.timeline.intervals import Intervals
+from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 
 MAX_KERNELS = 15
 MAX_KERNELS_OF_A_PHASE = 6
+MAX_FORWARD = 3
+"""Operators and lines of forward work without a backward pass."""
 MAX_NAME = 160
 MAX_KERNEL = 600
 """Characters of a name, and of that of a kernel, which can have kilobytes of template arguments."""
@@ -94,6 +99,7 @@ def rank_summary(
         else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
         attention=UNSET if on_cpu else _attention(inside, trace.names),
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
+        forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
         top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
         launches=UNSET if on_cpu else launches(account, chosen, inside),
@@ -183,6 +189,24 @@ def _attention(inside: pl.DataFrame, names: Sequence[str]) -> UnfusedAttention |
     if not found.count:
         return UNSET
     return UnfusedAttention(count=found.count, class_ns=found.ns, fused_ns=found.fused_ns)
+
+
+def _forward_only(
+    account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
+) -> ForwardOnly | UnsetType:
+    found = forward_only(inside, account.process, trace.names)
+    if found is None:
+        return UNSET
+
+    def most(spent: Mapping[str, int]) -> dict[str, int]:
+        return {fit_table(name, MAX_NAME): ns for name, ns in islice(spent.items(), MAX_FORWARD)}
+
+    return ForwardOnly(
+        total_ns=found.ns,
+        kernels=found.kernels,
+        operators=most(found.operators),
+        lines=most(found.lines),
+    )
 
 
 def _double_precision(

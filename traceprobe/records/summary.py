@@ -10,6 +10,7 @@ import msgspec
 
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
 from traceprobe.records.double_precision import DoublePrecision
+from traceprobe.records.forward_only import ForwardOnly
 from traceprobe.records.gpu_metrics import GpuMetrics
 from traceprobe.records.host_stalls import Compilations, CompiledRegions, DeviceAllocations
 from traceprobe.records.kernel_counters import KernelCounters
@@ -248,6 +249,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Not there where there is none that is not fused, and in older reports."""
     double_precision: DoublePrecision | msgspec.UnsetType = msgspec.UNSET
     """Not there where no kernel is known to compute with 64 bits, and in older reports."""
+    forward_only: ForwardOnly | msgspec.UnsetType = msgspec.UNSET
+    """Not there where a backward pass goes through all forward work that has numbers of autograd,
+    and in older reports."""
     top_kernels: list[KernelShare]
     collectives: list[CollectiveGroup] = []
     collectives_left_out: int = 0
@@ -301,6 +305,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.attention.problems()
         if self.double_precision is not msgspec.UNSET:
             yield from self.double_precision.problems()
+        if self.forward_only is not msgspec.UNSET:
+            yield from self.forward_only.problems()
         if self.launches is not msgspec.UNSET:
             yield from self.launches.problems(window)
         if self.gpu_metrics is not msgspec.UNSET:

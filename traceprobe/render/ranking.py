@@ -28,6 +28,7 @@ SUBJECTS = {
     "data-wait": "io",
     "ddp-buckets": "communication",
     "double-precision": "compute",
+    "forward-only": "compute",
     "graph-breaks": "compute",
     "h2d-exposed": "io",
     "h2d-pageable": "io",

@@ -1,0 +1,61 @@
+"""Is there a forward pass that nothing is learned from?"""
+
+from __future__ import annotations
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.host_stalls import line_sites
+from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import counted, listed
+from traceprobe.records.forward_only import ForwardOnly
+from traceprobe.records.rank import Rank
+from traceprobe.replay.scenario import Changes
+from traceprobe.verdict.thresholds import FIXED
+
+
+@rule(
+    "forward-only",
+    title="No backward pass goes through a part of the forward pass",
+    definition="Duration of the kernels of the forward pass whose operators have a number of "
+    "autograd, as gradients are recorded, that no operator of a backward pass has; of the rank "
+    "with most of it. What comes after the last backward operator is not looked at. The saving is "
+    "all of it.",
+    verify="Leave the pass out, and time the loop without a profiler. The loss stays what it was.",
+    of_gpu=True,
+)
+def forward_only(evidence: Evidence) -> Answer:
+    """Kernels that autograd recorded for a backward pass which never came."""
+    found = [(each, rank) for rank in evidence.ranks if (each := _of(rank)) is not None]
+    if not found:
+        return not_applicable("no kernels are known that no backward pass goes through")
+    most, rank = max(found, key=lambda pair: pair[0].total_ns / pair[1].summary.steps)
+    steps = rank.summary.steps
+    ms = most.total_ns / steps / 1e6
+    return Answer(
+        evidence.flag(ms),
+        [
+            f"{evidence.amount(ms)} in {counted(round(most.kernels / steps, 1), 'kernel')} "
+            f"{evidence.per} that no backward pass goes through",
+            f"on rank {rank.rank} alone" if len(found) == 1 < len(evidence.ranks) else "",
+            f"most of it in {listed([f'`{name}`' for name in most.operators])}",
+        ],
+        evidence.saving(ms, "forward"),
+        "If nothing needs what it computes, leave that pass out. If something does, such as a log "
+        "or another model, run it under `torch.no_grad()`, which keeps no activations for a "
+        "backward pass, and less often.",
+        line_sites([most.lines], ms),
+        _left_out(evidence, ms) if len(evidence.ranks) == 1 else None,
+    )
+
+
+def _of(rank: Rank) -> ForwardOnly | None:
+    found = rank.summary.forward_only
+    return found if isinstance(found, ForwardOnly) else None
+
+
+def _left_out(evidence: Evidence, ms: float) -> Changes | None:
+    """The forward pass faster by that work."""
+    now = evidence.busy_ms("forward")
+    if not now:
+        return None
+    factor = min(now / max(now - ms, now / FIXED.most_faster), FIXED.most_faster)
+    return Changes(speedup={"forward": round(factor, 3)})
