@@ -96,7 +96,8 @@ that day the class was right in 32 of 32, the cause first in 26 of 29, and in th
 other six cases of 57 two were too large, two had not ended in their time, and two of Nsight Systems
 had a twin that was not timed. One of 10 controls has an alarm: the power limit lowered the clock of
 one GPU, which is so, and lies in no program. They are open from now on. How long nsys-ai takes for
-these is left out: it waited for a network that the machine has not.
+these is left out: it waited for a network that the machine has not. Since then `forward-only` is a
+finding, which had no word, and workers that are idle for most of the time set no pace.
 
 `score` asks each tool once about each recording and goes on where it was ended; answers lie in
 `DIR/answers.jsonl`. Environments of the other tools are made as
