@@ -284,6 +284,35 @@ def test_steps_are_slowed_by_a_profiler_where_nothing_else_changed(after, slowed
     assert timed_block.slowed_by_profiler(before, profiled, after) is slowed
 
 
+@pytest.mark.parametrize(
+    ("profiled", "after", "shorter"),
+    [(8, 10, True), (8, 8.5, False), (9.5, 10, False), (12, 10, False)],
+)
+def test_a_profiler_makes_no_step_shorter(profiled, after, shorter):
+    blocks = block(10), block(profiled, profiled=True), block(after)
+    assert timed_block.shorter_with_profiler(*blocks) is shorter
+
+
+def test_steps_that_are_shorter_with_the_profiler_are_recorded_again(tmp_path, monkeypatch):
+    asked = iter([True, False])
+    name = "traceprobe.capture.recording_session"
+    monkeypatch.setattr(f"{name}.shorter_with_profiler", lambda *_: next(asked))
+    for other in ("same_pace", "same_clock"):
+        monkeypatch.setattr(f"{name}.{other}", lambda *_: True)
+    monkeypatch.setattr(f"{name}.slowed_by_profiler", lambda *_: False)
+    monkeypatch.setattr(f"{name}.has_long_steps", lambda _: False)
+    log = Log()
+    plan = plans.RecordingPlan(folder=str(tmp_path), **{**PLAN, "repeats": 2})
+    list(Recorder(RecordingSession(plan, log)).steps(range(200)))
+    assert [(b["profiled"], b["kept"]) for b in log.metadata["blocks"]] == [
+        (False, False),
+        (True, False),
+        (False, True),
+        (True, True),
+        (False, True),
+    ]
+
+
 def test_only_steps_before_the_profiler_count_where_it_slows_those_after(tmp_path, monkeypatch):
     monkeypatch.setattr("traceprobe.capture.recording_session.slowed_by_profiler", lambda *_: True)
     log = Log()

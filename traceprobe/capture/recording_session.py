@@ -44,6 +44,7 @@ from traceprobe.capture.timed_block import (
     has_long_steps,
     same_clock,
     same_pace,
+    shorter_with_profiler,
     slowed_by_profiler,
 )
 from traceprobe.capture.warm_up import WarmUp
@@ -169,6 +170,7 @@ class RecordingSession:
             profiled = yield from self._profiled()
             after = yield from self._unprofiled(plan.calibrate_after)
             alike = same_pace(before, after) and same_clock([before, profiled, after])
+            alike = alike and not shorter_with_profiler(before, profiled, after)
             self._slowed = not repeat and slowed_by_profiler(before, profiled, after)
             votes = self._votes.cast(int(alike or self._slowed))
             if votes is None or all(votes) or repeat == plan.most_repeats:

@@ -12,6 +12,8 @@ from traceprobe.capture.steadiness import LONG
 
 SAME_PACE = 0.05
 """Blocks without the profiler whose steps differ by less have one pace."""
+SHORTER = 1.10
+"""Ratio from which on steps are shorter with the profiler than without by more than chance."""
 SAME_CLOCK = 1.10
 """Ratio of mean clocks of the device below which they are one clock."""
 SAME_BRIEF_CLOCK, BRIEF_MS = 1.25, 500.0
@@ -86,6 +88,14 @@ def same_clock(blocks: Sequence[TimedBlock]) -> bool:
     brief = any(ms < BRIEF_MS for mhz, ms in told if mhz)
     most = SAME_BRIEF_CLOCK if brief else SAME_CLOCK
     return not known or max(known) < most * min(known)
+
+
+def shorter_with_profiler(before: TimedBlock, profiled: TimedBlock, after: TimedBlock) -> bool:
+    """Whether steps with the profiler are shorter than those on both sides of them.
+
+    No profiler makes them so: something else did, as batches that lay ready.
+    """
+    return SHORTER * profiled.step_ms < min(before.step_ms, after.step_ms)
 
 
 def slowed_by_profiler(before: TimedBlock, profiled: TimedBlock, after: TimedBlock) -> bool:
