@@ -222,7 +222,9 @@ def make_double() -> DoublePrecision:
 def make_forward_only() -> ForwardOnly:
     """Forward work that no backward pass goes through."""
     lines = {"train.py(4): f": 8_000}
-    return ForwardOnly(total_ns=8_000, kernels=2, operators={"aten::mm": 8_000}, lines=lines)
+    return ForwardOnly(
+        total_ns=8_000, kernels=2, iterations=2, operators={"aten::mm": 8_000}, lines=lines
+    )
 
 
 def make_kernel_counters() -> KernelCounters:

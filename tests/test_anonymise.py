@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 import traceprobe
 from tests.analyses import REFUSED, SAMPLES, report_of
@@ -35,6 +35,17 @@ def without_lines(host):
     }
 
 
+NAMED = ("top_kernels", "sequences", "operators", "host", "forward_only")
+"""Fields of a summary that hold names."""
+
+
+def numbers(record):
+    """The fields of a record that are none of names; None of one that is not there."""
+    if record is UNSET:
+        return None
+    return {k: v for k, v in to_builtins(record).items() if isinstance(v, int)}
+
+
 def told(report):
     """What a report says of a run, without names and without the clock."""
     ranks = []
@@ -56,8 +67,9 @@ def told(report):
                 "summary": [
                     getattr(rank.summary, field)
                     for field in rank.summary.__struct_fields__
-                    if field not in ("top_kernels", "sequences", "operators", "host")
+                    if field not in NAMED
                 ],
+                "forward_only": numbers(rank.summary.forward_only),
                 "host": without_lines(to_builtins(rank.summary.host)),
                 "calls": sorted(
                     (o.count, o.host_ns, o.operations, o.device_ns)

@@ -17,8 +17,8 @@ from traceprobe.verdict.thresholds import FIXED
     title="No backward pass goes through a part of the forward pass",
     definition="Duration of the kernels of the forward pass whose operators have a number of "
     "autograd, as gradients are recorded, that no operator of a backward pass has; of the rank "
-    "with most of it. What comes after the last backward operator is not looked at. The saving is "
-    "all of it.",
+    "with most of it. The last iteration of a capture is not looked at, whose backward pass may "
+    "still be due. The saving is all of it.",
     verify="Leave the pass out, and time the loop without a profiler. The loss stays what it was.",
     of_gpu=True,
 )
@@ -27,14 +27,13 @@ def forward_only(evidence: Evidence) -> Answer:
     found = [(each, rank) for rank in evidence.ranks if (each := _of(rank)) is not None]
     if not found:
         return not_applicable("no kernels are known that no backward pass goes through")
-    most, rank = max(found, key=lambda pair: pair[0].total_ns / pair[1].summary.steps)
-    steps = rank.summary.steps
-    ms = most.total_ns / steps / 1e6
+    most, rank = max(found, key=lambda pair: pair[0].total_ns / pair[0].iterations)
+    ms = most.total_ns / most.iterations / 1e6
+    kernels = counted(round(most.kernels / most.iterations, 1), "kernel")
     return Answer(
         evidence.flag(ms),
         [
-            f"{evidence.amount(ms)} in {counted(round(most.kernels / steps, 1), 'kernel')} "
-            f"{evidence.per} that no backward pass goes through",
+            f"{evidence.amount(ms)} in {kernels} {evidence.per} that no backward pass goes through",
             f"on rank {rank.rank} alone" if len(found) == 1 < len(evidence.ranks) else "",
             f"most of it in {listed([f'`{name}`' for name in most.operators])}",
         ],

@@ -204,6 +204,7 @@ def _forward_only(
     return ForwardOnly(
         total_ns=found.ns,
         kernels=found.kernels,
+        iterations=found.iterations,
         operators=most(found.operators),
         lines=most(found.lines),
     )

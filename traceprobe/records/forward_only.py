@@ -15,6 +15,8 @@ class ForwardOnly(msgspec.Struct, frozen=True, kw_only=True):
     total_ns: int
     """Sum of their durations."""
     kernels: int
+    iterations: int
+    """Used iterations in which they were looked for: not in the last one of the capture."""
     operators: dict[Name, int]
     """Which operators launched them, ns, at most three, the most first."""
     lines: dict[Name, int]
@@ -22,5 +24,5 @@ class ForwardOnly(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
-        if self.kernels < 1 or self.total_ns < 0:
+        if min(self.kernels, self.iterations) < 1 or self.total_ns < 0:
             yield "forward work without a backward pass takes less than no time"

@@ -6,8 +6,8 @@ runs for the node. A number that no backward operator has is of a node that was 
 nobody asked for gradients by that way. Work under `no_grad()` has no numbers.
 
 Threads count on their own. A number that another thread's backward pass has as well does not tell,
-so work of several threads may be missed, and none is taken for what it is not. Neither is what
-comes after the last backward operator, whose own may be cut off.
+so work of several threads may be missed, and none is taken for what it is not. Neither is that of
+the last iteration: its backward pass may be cut off, or still be due, as in a pipeline.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ class ForwardOnly(msgspec.Struct, frozen=True):
     """Kernels of the forward pass that no backward pass goes through, of some operations.
 
     Args:
-        ns: sum of their durations. kernels: how many.
+        ns: sum of their durations. kernels: how many. iterations: in how many they were looked for.
         operators, lines: which ones launched them and from where, ns, the most first; lines where
             the trace has them.
     """
 
     ns: int
     kernels: int
+    iterations: int
     operators: dict[str, int]
     lines: dict[str, int]
 
@@ -47,17 +48,21 @@ def forward_only(
     """The same among operations of one device; None without any, or without a backward operator.
 
     Args:
-        ops: of the process, with columns kind, phase, thread, launch_t0, t0, t1.
+        ops: of the process and of judged iterations, with columns kind, phase, thread,
+            launch_t0, t0, t1.
         names: of the trace.
     """
     operators = process.operators.filter(pl.col("sequence") != UNKNOWN)
     backward = operators.filter(pl.col("forward_thread") > 0)
-    if backward.is_empty():
+    if backward.is_empty() or process.marker is None:
         return None
+    iteration = process.marker.iteration_at(ops["launch_t0"].to_numpy())
+    looked_at = (iteration >= 0) & (iteration < len(process.marker.starts) - 1)
+    ops, iteration = ops.filter(looked_at), iteration[looked_at]
     forward = operators.filter(pl.col("forward_thread") <= 0)
     known = forward["sequence"].is_in(backward["sequence"].unique().implode())
-    alone = (~known).to_numpy() & (forward["t0"] < backward["t0"].max()).to_numpy()
-    if not alone.any():
+    alone = (~known).to_numpy() & (forward["sequence"] < backward["sequence"].max()).to_numpy()
+    if not alone.any() or ops.is_empty():
         return None
     kernels = ops.filter(
         (pl.col("kind") == int(Kind.KERNEL)) & (pl.col("phase") == int(Phase.FORWARD))
@@ -73,6 +78,7 @@ def forward_only(
     return ForwardOnly(
         ns=sum(length),
         kernels=len(length),
+        iterations=len(np.unique(iteration)),
         operators=_most(called, length),
         lines=_most(lines, length),
     )
