@@ -293,6 +293,14 @@ def test_a_profiler_makes_no_step_shorter(profiled, after, shorter):
     assert timed_block.shorter_with_profiler(*blocks) is shorter
 
 
+def recorded_with_repeats(folder, steps):
+    """What is noted of a recording that may be made again twice."""
+    log = Log()
+    plan = plans.RecordingPlan(folder=str(folder), **{**PLAN, "repeats": 2})
+    list(Recorder(RecordingSession(plan, log)).steps(range(steps)))
+    return log.metadata
+
+
 def test_steps_that_are_shorter_with_the_profiler_are_recorded_again(tmp_path, monkeypatch):
     asked = iter([True, False])
     name = "traceprobe.capture.recording_session"
@@ -301,10 +309,8 @@ def test_steps_that_are_shorter_with_the_profiler_are_recorded_again(tmp_path, m
         monkeypatch.setattr(f"{name}.{other}", lambda *_: True)
     monkeypatch.setattr(f"{name}.slowed_by_profiler", lambda *_: False)
     monkeypatch.setattr(f"{name}.has_long_steps", lambda _: False)
-    log = Log()
-    plan = plans.RecordingPlan(folder=str(tmp_path), **{**PLAN, "repeats": 2})
-    list(Recorder(RecordingSession(plan, log)).steps(range(200)))
-    assert [(b["profiled"], b["kept"]) for b in log.metadata["blocks"]] == [
+    metadata = recorded_with_repeats(tmp_path, 200)
+    assert [(b["profiled"], b["kept"]) for b in metadata["blocks"]] == [
         (False, False),
         (True, False),
         (False, True),
@@ -315,12 +321,10 @@ def test_steps_that_are_shorter_with_the_profiler_are_recorded_again(tmp_path, m
 
 def test_only_steps_before_the_profiler_count_where_it_slows_those_after(tmp_path, monkeypatch):
     monkeypatch.setattr("traceprobe.capture.recording_session.slowed_by_profiler", lambda *_: True)
-    log = Log()
-    plan = plans.RecordingPlan(folder=str(tmp_path), **{**PLAN, "repeats": 2})
-    list(Recorder(RecordingSession(plan, log)).steps(range(100)))
-    assert [(b["profiled"], b["kept"]) for b in log.metadata["blocks"]] == [
+    metadata = recorded_with_repeats(tmp_path, 100)
+    assert [(b["profiled"], b["kept"]) for b in metadata["blocks"]] == [
         (False, True),
         (True, True),
         (False, False),
     ]
-    assert log.metadata["calibration_steps"] == log.metadata["blocks"][0]["steps"]
+    assert metadata["calibration_steps"] == metadata["blocks"][0]["steps"]

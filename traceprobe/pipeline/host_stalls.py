@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from traceprobe.timeline import compiled_code
 from traceprobe.timeline.cold_start import keeps_compiling
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, per_window, union
+from traceprobe.timeline.spent import spent_by
 
 MAX_LINES = 3
 MAX_FRAMES = 5
@@ -214,8 +214,4 @@ def _lines(calls: pl.DataFrame, lines: Sequence[str | None]) -> dict[str, int]:
     Args:
         lines: of each call.
     """
-    spent: Counter[str] = Counter()
-    for line, ns in zip(lines, (calls["t1"] - calls["t0"]).to_list(), strict=True):
-        if line is not None:
-            spent[line] += ns
-    return dict(spent.most_common(MAX_LINES))
+    return spent_by(lines, (calls["t1"] - calls["t0"]).to_list(), MAX_LINES)

@@ -230,7 +230,7 @@ def _with_loader(
         return schedule
     if told is None and timed is None and _made_by_the_host(report, rank):
         return replace(schedule, loads=True)
-    copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.steps, 1) / 1e6 / now
+    copied = _recorded_ms(rank, "h2d") / now
     late = report.verdict.shares["io"] - copied
     if late < LATE_LOADER and waited < WAITING_HOST:
         return schedule
@@ -253,7 +253,7 @@ def _slowed_beyond(report: Report, rank: Rank, late_ms: float) -> bool:
     """
     if report.quality.observer_effect is None or rank.summary.step_ms is None:
         return False
-    waited = (rank.summary.partition_ns["idle_data_wait"] or 0) / max(rank.summary.steps, 1) / 1e6
+    waited = _recorded_ms(rank, "idle_data_wait")
     left = rank.summary.step_ms.mean - waited
     timed = late_ms > OWN_PACE * waited
     return not timed and left > OWN_PACE * report.quality.observer_effect.step_ms
@@ -281,8 +281,13 @@ def _waits_elsewhere(rank: Rank, waited: float, now: float) -> bool:
 
     To take batches over would be there in both, so workers with time left may be late now and then.
     """
-    recorded = (rank.summary.partition_ns["idle_data_wait"] or 0) / max(rank.summary.steps, 1) / 1e6
+    recorded = _recorded_ms(rank, "idle_data_wait")
     return waited >= WAITING_HOST and recorded < LATE_LOADER * now
+
+
+def _recorded_ms(rank: Rank, name: str) -> float:
+    """Time of a class of the partition in a recorded step."""
+    return (rank.summary.partition_ns[name] or 0) / max(rank.summary.steps, 1) / 1e6
 
 
 def _ahead(loader: Loader | UnsetType, now: float, busy: float) -> bool:

@@ -12,7 +12,6 @@ the last iteration: its backward pass may be cut off, or still be due, as in a p
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -24,6 +23,7 @@ from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.compiled_code import program_lines
 from traceprobe.timeline.operators import launching_rows
 from traceprobe.timeline.process_timeline import ProcessTimeline
+from traceprobe.timeline.spent import spent_by
 
 
 class ForwardOnly(msgspec.Struct, frozen=True):
@@ -79,14 +79,6 @@ def forward_only(
         ns=sum(length),
         kernels=len(length),
         iterations=len(np.unique(iteration)),
-        operators=_most(called, length),
-        lines=_most(lines, length),
+        operators=spent_by(called, length),
+        lines=spent_by(lines, length),
     )
-
-
-def _most(keys: Sequence[str | None], length: Sequence[int]) -> dict[str, int]:
-    spent: Counter[str] = Counter()
-    for key, ns in zip(keys, length, strict=True):
-        if key is not None:
-            spent[key] += ns
-    return dict(spent.most_common())

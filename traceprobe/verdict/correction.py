@@ -252,12 +252,13 @@ def longest_unseen_wait(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) ->
     Args:
         waits_ns: of each rank without the profiler, where it is known.
     """
-    more = [
-        waits_ns.get(rank.rank, 0.0) - per_step(rank).data_wait
-        for rank in ranks
-        if rank.summary.iterations_used
-    ]
-    return max(0.0, *more)
+    counted = [rank for rank in ranks if rank.summary.iterations_used]
+    return max(0.0, *unseen_waits_ns(counted, waits_ns).values())
+
+
+def unseen_waits_ns(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> dict[int, float]:
+    """How much longer than in the capture each rank waits for its loader without the profiler."""
+    return {r.rank: waits_ns.get(r.rank, 0.0) - per_step(r).data_wait for r in ranks}
 
 
 def far_longer(unprofiled_ns: float, profiled_ns: float) -> bool:

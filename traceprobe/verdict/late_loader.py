@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
-from traceprobe.verdict.correction import per_step, timed_waits_ns
+from traceprobe.verdict.correction import timed_waits_ns, unseen_waits_ns
 
 
 def with_late_loader(run: Run | None, ranks: Sequence[Rank]) -> Run | None:
@@ -26,7 +26,7 @@ def with_late_loader(run: Run | None, ranks: Sequence[Rank]) -> Run | None:
     waits_ns = timed_waits_ns(ranks)
     if run is None or run.skew_ns is None or len(waits_ns) < max(run.world_size, 2):
         return run
-    more = {rank.rank: waits_ns[rank.rank] - per_step(rank).data_wait for rank in ranks}
+    more = unseen_waits_ns(ranks, waits_ns)
     late = max(more, key=lambda number: more[number])
     held_ns = more[late] - max([0.0, *(ns for number, ns in more.items() if number != late)])
     if held_ns <= run.skew_ns:
