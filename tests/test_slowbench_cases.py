@@ -14,6 +14,7 @@ from benchmarks.saving.catalog import PROGRAMS
 from benchmarks.slowbench.cases import cases, line_of, source_of
 from benchmarks.slowbench.catalog import CATALOG
 from benchmarks.slowbench.causes import BY_ID, CAUSES
+from benchmarks.slowbench.columns import SUFFIX
 from benchmarks.slowbench.cut import MOST_BYTES
 from tests.conftest import ROOT
 
@@ -104,7 +105,7 @@ def test_cases_are_recorded_timed_and_found_again(tmp_path, ranks, name):
     assert cause["low"] <= cause["ms"] <= cause["high"]
     with tarfile.open(tmp_path / "open-0.tar") as tar:
         sizes = {member.name.rpartition("/")[2]: member.size for member in tar.getmembers()}
-    assert set(sizes) == {f"rank{rank}.json.xz" for rank in range(ranks)}
+    assert set(sizes) == {f"rank{rank}.json{SUFFIX}" for rank in range(ranks)}
     assert max(sizes.values()) <= MOST_BYTES
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert "0 of 40 cases" in again.stdout

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.slowbench import words
 from benchmarks.slowbench.answers import Answer, Said, from_json
 from benchmarks.slowbench.asking import answers_of, ask_all
-from benchmarks.slowbench.captures import packed
 from benchmarks.slowbench.causes import BY_ID
+from benchmarks.slowbench.columns import SUFFIX, pack
 from benchmarks.slowbench.marks import mark
 from benchmarks.slowbench.page import page
 from benchmarks.slowbench.score_commands import PAGE, RESULTS
@@ -205,8 +205,10 @@ def recorded(tmp_path):
     """A folder with two cases, and a tool that says how large their recordings are."""
     folder = tmp_path / "recorded"
     folder.mkdir()
-    trace = tmp_path / "rank0.json.xz"
-    trace.write_bytes(packed(b"12345"))
+    trace = tmp_path / f"rank0.json{SUFFIX}"
+    plain = tmp_path / "rank0.json"
+    plain.write_text('{"traceEvents":[]}')
+    trace.write_bytes(pack(plain))
     with tarfile.open(folder / "open-0.tar", "w") as tar:
         for row in (ROW, HEALTHY):
             tar.add(trace, f"{row['id']}/{trace.name}")
@@ -216,7 +218,7 @@ def recorded(tmp_path):
     tool = Tool(
         *("traceprobe", "traceprobe 1", frozenset({"torch"})),
         lambda files, _: [[sys.executable, "-c", code, str(files[0])]],
-        lambda out, _: replace(ANSWER, verdict="io" if (out / "said").read_text() == "5" else "?"),
+        lambda out, _: replace(ANSWER, verdict="io" if (out / "said").read_text() == "18" else "?"),
     )
     return folder, tool
 

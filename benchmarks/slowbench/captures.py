@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import lzma
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from benchmarks.slowbench.columns import SUFFIX, unpack
 
 ROWS = "rows.jsonl"
 
@@ -44,11 +45,6 @@ def members(folder: Path) -> dict[str, tuple[Path, list[str]]]:
     return found
 
 
-def packed(trace: bytes) -> bytes:
-    """A trace as it is kept: steps are alike, which gzip does not notice so far apart."""
-    return lzma.compress(trace, preset=9)
-
-
 @contextmanager
 def unpacked(bundle: Path, names: Sequence[str]) -> Iterator[list[Path]]:
     """The traces of a case in a folder of their own, in the order of their ranks."""
@@ -57,11 +53,12 @@ def unpacked(bundle: Path, names: Sequence[str]) -> Iterator[list[Path]]:
         with tarfile.open(bundle) as tar:
             for member in dict.fromkeys(names):
                 tar.extract(member, folder, filter="data")
-        traces = sorted(folder.rglob("*.xz"))
-        for trace in traces:
-            trace.with_suffix("").write_bytes(lzma.decompress(trace.read_bytes()))
-            trace.unlink()
-        yield [trace.with_suffix("") for trace in traces]
+        kept = sorted(folder.rglob(f"*{SUFFIX}"))
+        traces = [path.with_name(path.name.removesuffix(SUFFIX)) for path in kept]
+        for path, trace in zip(kept, traces, strict=True):
+            unpack(path.read_bytes(), trace)
+            path.unlink()
+        yield traces
 
 
 def machines(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

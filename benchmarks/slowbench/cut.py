@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.slowbench.captures import packed
+from benchmarks.slowbench.columns import SUFFIX, pack
 from traceprobe.capture.blame.embed import CATEGORY
 from traceprobe.capture.recording_plan import METADATA_KEY
 from traceprobe.slicing.public_values import public_record
@@ -54,7 +54,7 @@ def cut(traces: Sequence[Path], folder: Path, most: int, period: int) -> int:
         size = max(map(len, files.values()))
         if size <= MOST_BYTES:
             for name, content in files.items():
-                (folder / f"{name}.xz").write_bytes(content)
+                (folder / f"{name}{SUFFIX}").write_bytes(content)
             return steps
         if steps == period:
             raise ValueError(f"{size} bytes for {steps} steps: more than {MOST_BYTES}")
@@ -66,9 +66,11 @@ def _first_steps(trace: Path, steps: int) -> bytes:
     """The first steps of a trace, as they are kept."""
     target = trace.with_name(f"slice-{trace.name.removesuffix('.gz')}")
     slice_trace(trace, target, (0, steps + 1), replace=True)
-    plain = target.read_bytes()
+    if target.suffix != ".sqlite":
+        target.write_bytes(_named(target.read_bytes(), trace))
+    kept = pack(target)
     target.unlink()
-    return packed(plain if trace.name.endswith(".sqlite") else _named(plain, trace))
+    return kept
 
 
 def _is_ours(event: dict[str, Any], known: dict[str, str]) -> bool:

@@ -17,7 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import traceprobe
-from benchmarks.slowbench.captures import ROWS, members, packed, rows_of, unpacked
+from benchmarks.slowbench.captures import ROWS, members, rows_of, unpacked
+from benchmarks.slowbench.columns import SUFFIX, pack
 from benchmarks.slowbench.marks import FIRST, HEALTHY, mark
 from benchmarks.slowbench.tools.traceprobe import read
 from traceprobe.slicing.slice_trace import slice_trace
@@ -65,7 +66,7 @@ def _add(tar: tarfile.TarFile, row: Mapping[str, Any], bundle: Path, names: list
             short = [Path(out) / path.name for path in files]
             for path, target in zip(files, short, strict=True):
                 slice_trace(path, target, (0, STEPS + 1))
-        kept = {f"{row['id']}/{path.name}.xz": packed(path.read_bytes()) for path in short}
+        kept = {f"{row['id']}/{path.name}{SUFFIX}": pack(path) for path in short}
         if tar.offset + sum(map(len, kept.values())) > MOST_BYTES:
             return False
         for name, content in kept.items():
