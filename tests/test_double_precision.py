@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from types import SimpleNamespace
+
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -12,6 +16,7 @@ from tests.builders import kineto
 from tests.builders.scenario import Script
 from tests.report_factory import MS
 from tests.test_findings import evidence
+from traceprobe.capture.double_code import double_code
 from traceprobe.findings.double_precision import double_precision
 from traceprobe.records.double_precision import DoublePrecision
 
@@ -27,8 +32,12 @@ def noted(*types, size=64):
     return {"Input Dims": [[size, size]] * len(types), "Input type": list(types)}
 
 
-def summary_of(folder, *kernels):
-    """Of steps of 1 ms with kernels of 100 µs, each with what its operator was called with."""
+def summary_of(folder, *kernels, compiled=None):
+    """Of steps of 1 ms with kernels of 100 µs, each with what its operator was called with.
+
+    Args:
+        compiled: what the recording noted of kernels of torch.compile.
+    """
     script = Script()
     for step in range(4):
         t = MS * (step + 1)
@@ -39,6 +48,10 @@ def summary_of(folder, *kernels):
                 script.operator("aten::op", at, at + 9_000, operands=operands)
             script.op("kernel", at + 10_000, at + 110_000, (at + 1_000, at + 2_000), name=name)
     path = kineto.write(script.build(), folder / "trace.json")
+    if compiled is not None:
+        notes = {"marked": True, "breaks": 0, "lines": [], **compiled}
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps({**document, "traceprobe": {"compiler": notes}}))
     return traceprobe.analyze(traceprobe.load(path)).ranks[0].summary
 
 
@@ -95,6 +108,51 @@ def test_names_tell_where_operators_do_not(name, tmp_path):
 )
 def test_numbers_of_a_launch_are_no_precision_of_its_kernel(name, tmp_path):
     assert summary_of(tmp_path, (name, None)).double_precision is UNSET
+
+
+def test_what_was_noted_of_compiled_kernels_tells_where_their_names_do_not(tmp_path):
+    noted = {"double": [TRITON]}
+    summary = summary_of(tmp_path, (TRITON, None), ("triton_poi_fused_1", None), compiled=noted)
+    found = summary.double_precision
+    assert (found.kernels, found.typed) == ([TRITON], True)
+    assert found.class_ns == {"fused": summary.steps * 100_000}
+
+
+@pytest.mark.parametrize("compiled", [{"double": []}, {}])
+def test_no_note_of_a_compiled_kernel_is_no_double_one(tmp_path, compiled):
+    assert summary_of(tmp_path, (TRITON, None), compiled=compiled).double_precision is UNSET
+
+
+def generated(folder, name, *kernels):
+    """A module as inductor writes it: each kernel is a name and a line of its text."""
+    texts = (
+        f"{n} = async_compile.triton('{n}', '''\n{line}\n''', device_str='cuda')\n"
+        for n, line in kernels
+    )
+    path = folder / f"{name}.py"
+    path.write_text("from torch import empty\n" + "\n".join(texts))
+    return SimpleNamespace(__file__=str(path))
+
+
+def test_texts_of_generated_kernels_tell_of_64_bits(tmp_path, monkeypatch):
+    made = [
+        generated(
+            *(tmp_path, "one"),
+            ("triton_red_0", "tmp1 = tmp0.to(tl.float64)"),
+            ("triton_poi_1", "tmp1 = tmp0.to(tl.float32)"),
+            ("triton_both_2", "tmp1 = tmp0.to(tl.float64)"),
+        ),
+        generated(
+            *(tmp_path, "other"),
+            ("triton_both_2", "tmp1 = tmp0 + 1"),
+            ("triton_per_3", "'signature': {'in_ptr0': '*fp64', 'xnumel': 'i32'}"),
+        ),
+    ]
+    cache = SimpleNamespace(PyCodeCache=SimpleNamespace(modules=made))
+    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", cache)
+    assert double_code() == ["triton_red_0", "triton_per_3"]
+    monkeypatch.delitem(sys.modules, "torch._inductor.codecache")
+    assert double_code() == []
 
 
 def rank(ms, *, typed=True, fused=0):

@@ -155,6 +155,36 @@ def test_the_finding_of_a_recording(tmp_path, blocks, status, said):
     assert said in " ".join(found.evidence)
 
 
+@pytest.mark.parametrize(
+    ("others", "reasons", "own"),
+    [
+        (0.0, ["sw_power_cap"], True),
+        (40.0, ["sw_power_cap"], False),
+        (None, ["sw_power_cap"], False),
+        (0.0, ["sw_power_cap", "sw_thermal_slowdown"], False),
+        (0.0, [], False),
+    ],
+)
+def test_a_program_that_alone_takes_a_gpu_to_its_power_limit_has_nothing_to_mend(
+    tmp_path, others, reasons, own
+):
+    path = kineto.write(run([100] * 9), tmp_path / "trace.json")
+    document = json.loads(path.read_text())
+    clock = {"others_percent": others, "samples": 19, "throttled": reasons}
+    document["traceprobe"] = {
+        "unprofiled_step_ms": 1.2,
+        "blocks": [
+            {"profiled": p, "steps": 800, "step_ms": 1.2, "clock": {**clock, "sm_mhz": mhz}}
+            for p, mhz in ((False, 1400.0), (True, 1650.0))
+        ],
+    }
+    path.write_text(json.dumps(document))
+    found = next(f for f in analyze(read_trace(path)).findings if f.id == "clock-changed")
+    assert found.status == "warn"
+    assert ("nothing needs to be mended" in found.advice) is own
+    assert ("Look for a limit" in found.advice) is not own
+
+
 def test_steps_of_another_clock_do_not_rule_the_host_out():
     rank = records.rank(step(idle_host=500))
     ns, heavy = rank.summary.step_ms.mean * 1e6, frozenset({"operators"})

@@ -58,6 +58,13 @@ def test_the_twin_of_a_case_differs_in_the_profiler_alone():
         assert (by_id[case.twin].options, by_id[case.twin].causes) == (case.options, case.causes)
 
 
+def test_of_so_many_cases_one_is_healthy():
+    drawn = cases("sealed", 3, 60, cpu=False, nsys=False, healthy_every=2)
+    assert [bool(case.causes) for case in drawn] == [False, True] * 30
+    controls = [(case.program, str(case.options)) for case in drawn if not case.causes]
+    assert len(set(controls)) > 20
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("cpu", [False, True], ids=["gpu", "cpu"])
 def test_each_cause_has_a_line_that_the_healthy_form_has_not_or_does_not_take(cpu, ranks):

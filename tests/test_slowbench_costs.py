@@ -9,7 +9,14 @@ from math import log
 import pytest
 
 from benchmarks.slowbench.cases import cases
-from benchmarks.slowbench.costs import CONFIDENCE, costs, difference, is_felt, outside
+from benchmarks.slowbench.costs import (
+    CONFIDENCE,
+    costs,
+    difference,
+    is_felt,
+    outside,
+    waits_for_host,
+)
 from benchmarks.slowbench.rows import UNTIMED, row_of, with_times
 
 
@@ -46,6 +53,28 @@ def test_what_is_within_the_noise_is_not_felt():
     assert is_felt(0.51, 10)
     assert not is_felt(0.49, 10)
     assert not is_felt(0.29, 1)
+
+
+@pytest.mark.parametrize(
+    ("late", "hidden"),
+    [((10, 10, 10.4, 10.1, 10), True), ((11, 11, 11, 11, 10), False), ((10,) * 5, True)],
+)
+def test_a_control_hides_a_host_that_is_late(late, hidden):
+    timed = {
+        "slow": blocks(10, 10, 10, 10, 10),
+        "late": [{**block, "late_ms": 1.06} for block in blocks(*late)],
+    }
+    why = waits_for_host(timed)
+    assert (why is None) is hidden
+    assert hidden or why == "no control: 1.06 ms of its host make a step 1.00 ms longer"
+
+
+def test_a_control_that_is_none_has_failed():
+    case = next(c for c in cases("open", 1, 20, cpu=False, nsys=False) if not c.causes)
+    timed = {"slow": blocks(10), "late": [{"ms": 11, "steps": 6, "late_ms": 1}]}
+    row = row_of(case, {"failed": None, "blocks": timed}, {})
+    assert row["failed"].startswith("no control")
+    assert row_of(case, {"failed": None, "blocks": {"slow": blocks(10)}}, {})["failed"] is None
 
 
 def test_a_cause_of_two_costs_what_goes_away_without_it():
@@ -88,7 +117,23 @@ def test_a_case_that_waits_for_its_twin_gets_its_times_in_a_later_call(tmp_path)
     timed = row_of(twin, {"failed": None, "blocks": times}, {})
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps(waiting) + "\n")
-    plan = Plan(tmp_path, "open", 1, 20, 0, 1, 1, 0, 0, 0, 5, 1, nsys=False, only=(case.id,))
+    plan = Plan(
+        tmp_path,
+        "open",
+        1,
+        20,
+        0,
+        1,
+        1,
+        0,
+        0,
+        0,
+        5,
+        1,
+        nsys=False,
+        healthy_every=6,
+        only=(case.id,),
+    )
     Session(plan, tmp_path).run()
     assert len(rows.read_text().splitlines()) == 1
     rows.write_text(json.dumps(waiting) + "\n" + json.dumps(timed) + "\n")

@@ -20,6 +20,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.slowbench import score_commands
+from benchmarks.slowbench.cases import HEALTHY_EVERY
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -53,6 +54,9 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--turn-limit", type=float, default=25, help="seconds for its turn")
     parser.add_argument("--rounds", type=int, default=5, help="in which all forms are timed")
     parser.add_argument("--ranks", type=int, default=1, help="of the cases; each has a GPU")
+    parser.add_argument(
+        "--healthy-every", type=int, default=HEALTHY_EVERY, help="of so many cases one has no cause"
+    )
     parser.add_argument("--no-nsys", action="store_true", help="torch.profiler alone")
     parser.add_argument("--only", default="", help="causes, or ids of cases, with commas")
     parser.set_defaults(run=_record)
@@ -67,7 +71,7 @@ def _record(given: argparse.Namespace) -> None:
             *(given.out.resolve(), given.split, given.seed, given.cases),
             *(0 if given.cpu else given.gpus, given.jobs, given.ready),
             *(given.seconds, given.limit, given.turn_limit, given.rounds, given.ranks),
-            *(nsys, tuple(filter(None, given.only.split(",")))),
+            *(nsys, given.healthy_every, tuple(filter(None, given.only.split(",")))),
         )
     )
 

@@ -16,7 +16,7 @@ Split = Literal["open", "sealed"]
 ACTIVE = 6
 """Steps of a recording, before it is cut."""
 HEALTHY_EVERY = 6
-"""One case of so many has no cause."""
+"""One case of so many has no cause, where nothing else is asked for."""
 PAIRS = 6
 """Cases with two causes after each round of all causes."""
 TWINS = 2
@@ -85,7 +85,14 @@ class Case:
 
 
 def cases(
-    split: Split, seed: int, count: int, *, cpu: bool, nsys: bool, ranks: int = 1
+    split: Split,
+    seed: int,
+    count: int,
+    *,
+    cpu: bool,
+    nsys: bool,
+    ranks: int = 1,
+    healthy_every: int = HEALTHY_EVERY,
 ) -> list[Case]:
     """The first cases of a seed, the most valuable first.
 
@@ -93,21 +100,22 @@ def cases(
         cpu: those that a CPU feels, with small options.
         nsys: whether most are recorded with Nsight Systems too.
         ranks: processes that train together.
+        healthy_every: one case of so many has no cause.
     """
     made: list[Case] = []
     wanted = [p for p in CATALOG if p.ranks == ranks and not (cpu and p.needs)]
-    for number, (program, ways) in enumerate(_order(wanted, seed, cpu=cpu)):
+    for number, (program, ways) in enumerate(_order(wanted, seed, healthy_every, cpu=cpu)):
         if len(made) >= count:
             break
         case = _case(program, ways, split, seed, number, cpu=cpu)
         made.append(case)
-        if nsys and _round_of(wanted, number, cpu=cpu) % 3 < TWINS:
+        if nsys and _round_of(wanted, number, healthy_every, cpu=cpu) % 3 < TWINS:
             made.append(_twin(case))
     return made[:count]
 
 
 def _order(
-    programs: Sequence[Program], seed: int, *, cpu: bool
+    programs: Sequence[Program], seed: int, healthy_every: int, *, cpu: bool
 ) -> Iterator[tuple[Program, tuple[Way, ...]]]:
     """Rounds of all causes, each time in another program; healthy ones spread in; pairs."""
     places: dict[str, list[tuple[Program, Way]]] = {}
@@ -126,7 +134,7 @@ def _order(
         rows = [(program, (way,)) for program, way in singles]
         rows += [_pair(programs, source, cpu=cpu) for _ in range(PAIRS)]
         for row in rows:
-            if made % HEALTHY_EVERY == 0:
+            if made % healthy_every == 0:
                 yield programs[healthy % len(programs)], ()
                 healthy += 1
                 made += 1
@@ -134,9 +142,9 @@ def _order(
             made += 1
 
 
-def _round_of(programs: Sequence[Program], number: int, *, cpu: bool) -> int:
+def _round_of(programs: Sequence[Program], number: int, healthy_every: int, *, cpu: bool) -> int:
     causes = {way.cause for p in programs for way in p.all_ways if way.on_cpu or not cpu}
-    return number // ((len(causes) + PAIRS) * HEALTHY_EVERY // (HEALTHY_EVERY - 1) + 1)
+    return number // ((len(causes) + PAIRS) * healthy_every // (healthy_every - 1) + 1)
 
 
 def _pair(

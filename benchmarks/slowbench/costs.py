@@ -12,6 +12,11 @@ from benchmarks.slowbench.cases import Case, Placed
 Block = Mapping[str, Any]
 FELT_SHARE, FELT_MS = 0.05, 0.3
 """A cause is felt where the step gets longer by more than both."""
+LATE, LATE_BY = "late", 0.1
+"""A control is timed with a host that is late by this part of each step, too."""
+HIDDEN = 0.5
+"""Part of that which a control may be longer by: a device that has enough to do hides it."""
+NO_CONTROL = "no control"
 CONFIDENCE = 0.93
 """Of intervals, at least. Five rounds have 0.9375 between the least and the most of them."""
 
@@ -51,6 +56,24 @@ def mean_ms(blocks: Sequence[Block]) -> float:
 def is_felt(low_ms: float, healthy_ms: float) -> bool:
     """Whether a step is longer by enough, even by the least that it may be."""
     return low_ms > max(FELT_SHARE * healthy_ms, FELT_MS)
+
+
+def waits_for_host(blocks: Mapping[str, Sequence[Block]]) -> str | None:
+    """Why a case without a cause is no healthy one, or None.
+
+    Its device has to be what its step waits for. So a host that is late for each step must not make
+    it longer, as it does where the host or a loader is what it waits for.
+
+    Args:
+        blocks: of the case, and late ones; a CPU has none.
+    """
+    if not blocks.get(LATE):
+        return None
+    longer = difference(blocks[LATE], blocks["slow"])["ms"]
+    late = median(block["late_ms"] for block in blocks[LATE])
+    if longer <= HIDDEN * late:
+        return None
+    return f"{NO_CONTROL}: {late:.2f} ms of its host make a step {longer:.2f} ms longer"
 
 
 def costs(case: Case, blocks: Mapping[str, Sequence[Block]]) -> dict[str, Any]:

@@ -60,8 +60,12 @@ class Form:
         self.step(WARM)
         wait()
 
-    def block(self) -> dict[str, Any]:
-        """Steps in whole periods: milliseconds of one, and how many."""
+    def block(self, late: float = 0.0) -> dict[str, Any]:
+        """Steps in whole periods: milliseconds of one, and how many.
+
+        Args:
+            late: part of a step by which the host is late for each; what that was in ms is told.
+        """
         self.begin()
         settling = max(SETTLE, self._ahead)
         self.step(settling + -settling % self._period)
@@ -70,11 +74,29 @@ class Form:
         count += -count % self._period
         wait()
         agreed(0)
+        if late:
+            return self._late_block(count, late * self.step_s)
         began = time.perf_counter()
         self.step(count)
         wait()
         self.step_s = agreed((time.perf_counter() - began) / count)
-        return {"ms": round(self.step_s * 1e3, 4), "steps": count}
+        return {"ms": _ms(self.step_s), "steps": count}
+
+    def _late_block(self, count: int, late_s: float) -> dict[str, Any]:
+        slept = 0.0
+        began = time.perf_counter()
+        for _ in range(count):
+            paused = time.perf_counter()
+            time.sleep(late_s)
+            slept += time.perf_counter() - paused
+            self.step()
+        wait()
+        step_s = agreed((time.perf_counter() - began) / count)
+        return {"ms": _ms(step_s), "steps": count, "late_ms": _ms(agreed(slept / count))}
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 4)
 
 
 def wait() -> None:

@@ -10,7 +10,7 @@ LOADING = (
         "photos",
         {
             "model": "vgg11",
-            "batch": Range(384, 448, 64),
+            "batch": Range(352, 448, 32),
             "size": 192,
             "photos": 512,
             "as_bytes": True,
@@ -61,7 +61,7 @@ LOADING = (
         {
             "batch": 16,
             "size": 160,
-            "width": Range(144, 176, 32),
+            "width": Range(144, 192, 16),
             "workers": 6,
             "pin": True,
             "confusion_on_host": False,
@@ -86,9 +86,9 @@ LOADING = (
     Program(
         "volumes",
         {
-            "batch": 6,
+            "batch": Range(6, 9),
             "size": 64,
-            "width": Range(96, 128, 32),
+            "width": Range(96, 128, 16),
             "workers": 6,
             "pin": True,
             "dice_each_step": False,

@@ -9,7 +9,7 @@ RESIDENT = (
     Program(
         "gradient_norms",
         {
-            "batch": Range(896, 1024, 128),
+            "batch": Range(832, 1088, 64),
             "size": 128,
             "model": "resnet18",
             "norms_on_host": False,
@@ -30,7 +30,7 @@ RESIDENT = (
     Program(
         "diffusion",
         {
-            "batch": Range(64, 96, 32),
+            "batch": Range(64, 96, 8),
             "size": 64,
             "width": 96,
             "noise_on_host": False,
@@ -59,7 +59,7 @@ RESIDENT = (
         {
             "nodes": 100_000,
             "features": 512,
-            "batch": Range(12288, 16384, 4096),
+            "batch": Range(12288, 16384, 1024),
             "fanout": 12,
             "width": 2048,
             "features_on_gpu": True,
@@ -89,7 +89,7 @@ RESIDENT = (
     Program(
         "patches",
         {
-            "batch": Range(384, 512, 128),
+            "batch": Range(384, 512, 32),
             "size": 224,
             "width": 384,
             "heads": 6,

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.slowbench.cases import ACTIVE, Case, line_of
 from benchmarks.slowbench.causes import BY_ID
-from benchmarks.slowbench.costs import costs
+from benchmarks.slowbench.costs import costs, waits_for_host
 
 UNTIMED = "its twin was not timed"
 """Why a case of Nsight Systems has no times, until the one that it shares them with is recorded."""
@@ -41,6 +41,8 @@ def row_of(case: Case, result: Mapping[str, Any], about: Mapping[str, Any]) -> d
     }
     if result["failed"] or not result["blocks"]:
         return row
+    if not case.causes:
+        row["failed"] = waits_for_host(result["blocks"])
     return with_times(row, costs(case, result["blocks"]))
 
 

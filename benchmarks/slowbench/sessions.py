@@ -23,6 +23,7 @@ from typing import Any
 from benchmarks.injection.recordings import machine, read_rows
 from benchmarks.program_recordings import bundle
 from benchmarks.slowbench.cases import Case, Split, cases
+from benchmarks.slowbench.costs import NO_CONTROL
 from benchmarks.slowbench.devices import Device, Running
 from benchmarks.slowbench.finish import DONE, finish, read_result
 from benchmarks.slowbench.neighbour import compute_beside
@@ -47,7 +48,8 @@ class Plan:
         jobs: processes for each device. ready: cases that take their turns in a row, at least.
         seconds: after which all is ended. limit, turn_limit: seconds for a case, and for its turn.
         rounds: in each of which all forms of a case are timed. ranks: of the cases.
-        nsys: whether Nsight Systems records too. only: causes, or ids; empty for all.
+        nsys: whether Nsight Systems records too. healthy_every: a case of so many has no cause.
+        only: causes, or ids; empty for all.
     """
 
     out: Path
@@ -63,6 +65,7 @@ class Plan:
     rounds: int
     ranks: int
     nsys: bool
+    healthy_every: int
     only: tuple[str, ...] = ()
 
 
@@ -76,6 +79,9 @@ class Session:
         rows = {row["id"]: row for row in read_rows(self.rows)}
         self.known = {name: row for name, row in rows.items() if not row["failed"]}
         self.untimed = [row for row in rows.values() if row["failed"] == UNTIMED]
+        self._refused = {
+            row["id"] for row in rows.values() if str(row["failed"]).startswith(NO_CONTROL)
+        }
         self.machine = machine(plan.gpus)
         self.devices = [
             Device(n, work_folder / f"open{n}", plan.ready)
@@ -108,9 +114,10 @@ class Session:
             cpu=not self.plan.gpus,
             nsys=self.plan.nsys,
             ranks=self.plan.ranks,
+            healthy_every=self.plan.healthy_every,
         )
         only = set(self.plan.only)
-        made = {*self.known, *(row["id"] for row in self.untimed)}
+        made = {*self.known, *self._refused, *(row["id"] for row in self.untimed)}
         queue = [
             case
             for case in wanted
@@ -215,7 +222,11 @@ class Session:
     def _keep(self, running: Running) -> None:
         """Write the row and the files of a case."""
         case, folder = running.case, running.place.folder
-        about = {"turn_s": round(running.turn_s, 2), "machine": self.machine}
+        about = {
+            "turn_s": round(running.turn_s, 2),
+            "machine": self.machine,
+            "healthy_every": self.plan.healthy_every,
+        }
         row = row_of(case, read_result(folder), about)
         files = sorted((folder / DONE).glob("*"))
         if not row["failed"] and not files:

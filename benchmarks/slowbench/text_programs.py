@@ -9,7 +9,7 @@ TEXT = (
     Program(
         "gpt",
         {
-            "batch": Range(12, 16, 4),
+            "batch": Range(12, 18),
             "length": 1024,
             "width": Range(768, 1024, 256),
             "heads": 8,
@@ -57,7 +57,7 @@ TEXT = (
     Program(
         "masked_words",
         {
-            "batch": Range(128, 192, 64),
+            "batch": Range(128, 192, 16),
             "length": 256,
             "width": 768,
             "layers": 2,
@@ -94,7 +94,7 @@ TEXT = (
     Program(
         "cells",
         {
-            "batch": Range(4096, 5120, 1024),
+            "batch": Range(4096, 5120, 256),
             "length": 12,
             "width": 1024,
             "vocabulary": 2048,
@@ -125,7 +125,7 @@ TEXT = (
     Program(
         "translator",
         {
-            "batch": Range(192, 256, 64),
+            "batch": Range(192, 256, 16),
             "length": 128,
             "width": 512,
             "layers": 1,

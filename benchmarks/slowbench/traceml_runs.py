@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.processes import measure
 from benchmarks.slowbench.captures import rows_of
-from benchmarks.slowbench.cases import Case, cases
+from benchmarks.slowbench.cases import HEALTHY_EVERY, Case, Split, cases
 from benchmarks.slowbench.forms import write_form
 from benchmarks.slowbench.tools.tool import version
 
@@ -53,14 +53,19 @@ def recorded(folder: Path) -> Sequence[Case]:
     rows = [row for row in of_one if row.get("failed") is None]
     wanted = {row["id"] for row in rows}
     found: dict[str, Case] = {}
-    for split, seed, cpu in {(r["split"], r["seed"], not r["machine"]["gpus"]) for r in rows}:
+    for split, seed, cpu, every in {_draw(row) for row in rows}:
         for nsys in (True, False):
-            drawn = cases(split, seed, MOST, cpu=cpu, nsys=nsys)
+            drawn = cases(split, seed, MOST, cpu=cpu, nsys=nsys, healthy_every=every)
             found.update({case.id: case for case in drawn if case.id in wanted})
     lost = len(wanted - found.keys())
     if lost:
         print(f"{lost} cases are of another catalogue, and cannot be run again", file=sys.stderr)
     return [found[row["id"]] for row in rows if row["id"] in found]
+
+
+def _draw(row: Mapping[str, Any]) -> tuple[Split, int, bool, int]:
+    every = row.get("healthy_every", HEALTHY_EVERY)
+    return row["split"], row["seed"], not row["machine"]["gpus"], every
 
 
 def _run(case: Case, venv: Path, seconds: float) -> dict[str, Any]:

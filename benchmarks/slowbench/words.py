@@ -133,6 +133,7 @@ _TRACEPROBE = (
     Word("attention-unfused", ("unfused-attention",)),
     Word("recomputation", ("recomputation",)),
     Word("unfused-kernels", ("unfused-pointwise",)),
+    Word("clock-changed", (), "this program's own work that takes it there"),
     Word("clock-changed", ("clock-drop",)),
     Word("memory-peak", ("allocator-retries",)),
     Word("memory-slack", ("allocator-retries",)),

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.slowbench.cases import ACTIVE, Case, Placed
+from benchmarks.slowbench.costs import LATE, LATE_BY
 from benchmarks.slowbench.forms import PREFETCH, Form, names_of_forms, options_of, wait, write_form
 from benchmarks.slowbench.neighbour import Neighbour
 from benchmarks.slowbench.ranks import agreed, fork_ranks
@@ -121,6 +122,8 @@ def _work(
             beside = neighbour if name == "slow" else None
             with beside or nullcontext():
                 blocks.setdefault(name, []).append(form.block())
+        if not case.causes and "slow" in forms and torch.cuda.is_available():
+            blocks.setdefault(LATE, []).append(forms["slow"].block(LATE_BY))
     yield "timing"
     with neighbour or nullcontext():
         _start_recording(recorded)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from traceprobe.capture.blame.own_code import own_code
+from traceprobe.capture.double_code import double_code
 from traceprobe.capture.graph_breaks import graph_breaks
 from traceprobe.capture.owners.program_place import ProgramPlace
 
@@ -51,7 +52,8 @@ class CompilerWatch:
         """As `traceprobe.model.sidecar.CompilerNotes`; None where nothing was compiled."""
         with suppress(Exception):
             found = graph_breaks(own_code())
-            return None if found is None else {"marked": self._marked, **found}
+            noted = {"marked": self._marked, "double": double_code()}
+            return None if found is None else {**noted, **found}
         return None
 
     # Older versions of Dynamo tell nothing of what they compile. It may end on another thread than

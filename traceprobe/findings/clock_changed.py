@@ -7,8 +7,17 @@ from msgspec import UnsetType
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.recorded_clock import recorded_clock
 from traceprobe.findings.rule import Answer, rule
-from traceprobe.model.throttle_reasons import advice_for
+from traceprobe.model.throttle_reasons import POWER_LIMIT, advice_for
 from traceprobe.records.rank import Rank, SpeedChange
+
+_LOOK = (
+    "Look for a limit on power or heat (`nvidia-smi -q -d PERFORMANCE`) and for other jobs on the "
+    "host; capture again when the GPU is warm and alone, or lock its clocks (`nvidia-smi -lgc`)."
+)
+_OWN = (
+    "Nobody else was seen on the GPU, so it is this program's own work that takes it there: "
+    "nothing needs to be mended, and times of steps are of the clock that they had."
+)
 
 
 @rule(
@@ -33,17 +42,15 @@ def clock_changed(evidence: Evidence) -> Answer:
     if not changed and not read:
         return Answer("pass", ["the same kernels take equally long in all iterations"])
     kept = any(not speed.left_out for _, speed in changed)
-    reasons = advice_for(name for _, clock in read for name in clock.reasons)
+    reasons = {name for _, clock in read for name in clock.reasons}
+    own = reasons == {POWER_LIMIT} and all(clock.alone for _, clock in read) and not changed
     return Answer(
         "fail" if kept else "warn",
         [
             *(_sentence(rank, speed, several) for rank, speed in changed),
             *(f"{_where(rank, several)}{said}" for rank, c in read for said in c.sentences),
         ],
-        advice=(reasons + " " if reasons else "")
-        + "Look for a limit on power or heat (`nvidia-smi -q -d PERFORMANCE`) and for other "
-        "jobs on the host; capture again when the GPU is warm and alone, or lock its clocks "
-        "(`nvidia-smi -lgc`).",
+        advice=" ".join(filter(None, (advice_for(reasons), _OWN if own else _LOOK))),
     )
 
 

@@ -19,13 +19,15 @@ class RecordedClock(msgspec.Struct, frozen=True):
 
     Args:
         sentences: what of it is worth saying. changed: whether steps are of different clocks.
-        shared: whether other processes computed on the device.
+        shared: whether other processes computed on the device. alone: whether the driver tells so
+            of other processes, and that there were none.
         reasons: for a lower clock, by NVML's names.
     """
 
     sentences: list[str]
     changed: bool = False
     shared: bool = False
+    alone: bool = False
     reasons: tuple[str, ...] = ()
 
 
@@ -67,7 +69,9 @@ def recorded_clock(blocks: Sequence[Block]) -> RecordedClock:
         sentences.append(
             f"other processes used the GPU for {percent(min(others, 100) / 100)} of the time"
         )
-    return RecordedClock(sentences, changed, shared, reasons if changed else ())
+    told = all(clock.others_percent is not None for clock in clocks)
+    alone = bool(clocks) and told and not shared
+    return RecordedClock(sentences, changed, shared, alone, reasons if changed else ())
 
 
 def _others_percent(blocks: Sequence[Block]) -> float:

@@ -15,5 +15,7 @@ MOST_REPLAYS = 4_000
 """Replays of graphs of which the order is known, the last ones."""
 MOST_BREAKS = 100
 """Places where graphs break."""
+MOST_DOUBLE = 100
+"""Compiled kernels that compute with 64 bits."""
 MOST_GRAPHS = 1_000
 """Graphs, and pieces of compiled code."""

@@ -14,12 +14,15 @@ from traceprobe.model.owner_limits import (
     LONGEST_OWNER,
     MOST_BREAKS,
     MOST_CALLS,
+    MOST_DOUBLE,
     MOST_GRAPHS,
     MOST_NODES,
     MOST_OWNERS,
     MOST_REPLAYS,
 )
 
+RECORDED = "traceprobe"
+"""Of a trace's metadata, what holds this."""
 STEP_MS = (1e-3, 86_400_000.0)
 """The shortest and the longest training step, ms: a microsecond and a day."""
 MOST_FLOPS = 1e30
@@ -91,11 +94,13 @@ class CompilerNotes(msgspec.Struct, frozen=True, kw_only=True):
         marked: whether compilations in the recorded steps have ranges of ours.
         breaks: places where graphs broke, since the program began.
         lines: those of them that are the program's own.
+        double: names of compiled kernels that compute with 64 bits; earlier recordings have none.
     """
 
     marked: bool
     breaks: Count
     lines: Annotated[list[OwnerText], Meta(max_length=MOST_BREAKS)]
+    double: Annotated[list[OwnerText], Meta(max_length=MOST_DOUBLE)] | UnsetType = UNSET
 
 
 class BlockClock(msgspec.Struct, frozen=True, kw_only=True):

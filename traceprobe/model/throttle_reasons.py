@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+POWER_LIMIT = "sw_power_cap"
 REASON_WORDS = {
-    "sw_power_cap": "the power limit",
+    POWER_LIMIT: "the power limit",
     "hw_slowdown": "the hardware's protection from heat or lack of power",
     "sw_thermal_slowdown": "heat",
     "hw_thermal_slowdown": "heat",
@@ -24,7 +25,7 @@ _HEAT = (
 )
 _SET = "`nvidia-smi -q -d CLOCK` shows the clocks that are set."
 _ADVICE = {
-    "sw_power_cap": _POWER,
+    POWER_LIMIT: _POWER,
     "hw_slowdown": _HEAT,
     "sw_thermal_slowdown": _HEAT,
     "hw_thermal_slowdown": _HEAT,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+import msgspec
 import numpy as np
 import polars as pl
 from msgspec import UNSET, UnsetType
@@ -13,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from traceprobe.model.codes import Call, Int64s, Kind
 from traceprobe.model.events import Trace
 from traceprobe.model.kernel_classes import on_matrix_units
+from traceprobe.model.sidecar import RECORDED, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.build_gpu_metrics import gpu_metrics
@@ -213,11 +215,20 @@ def _forward_only(
 def _double_precision(
     account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
 ) -> DoublePrecision | UnsetType:
-    found = double_kernels(inside, account.process.operators, trace.names, trace.operands)
+    noted = _noted_double(trace)
+    found = double_kernels(inside, account.process.operators, trace.names, trace.operands, noted)
     if not found.ns:
         return UNSET
     names = [fit_table(trace.names[number], MAX_KERNEL) for number in found.names[:MAX_DOUBLE]]
     return DoublePrecision(class_ns=found.ns, kernels=names, typed=found.typed)
+
+
+def _noted_double(trace: Trace) -> list[str] | None:
+    """Compiled kernels in 64 bits, where the recording read the texts of those."""
+    recorded = trace.metadata.get(RECORDED)
+    compiler = None if recorded is None else recorded.get("compiler")
+    notes = None if compiler is None else msgspec.convert(compiler, CompilerNotes)
+    return None if notes is None or notes.double is UNSET else notes.double
 
 
 def _coverage(account: DeviceTimeline) -> float | None:

@@ -23,7 +23,7 @@ from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.codes import Call
 from traceprobe.model.events import Device, Trace
 from traceprobe.model.quality import Quality
-from traceprobe.model.sidecar import KernelOwners, Sidecar
+from traceprobe.model.sidecar import RECORDED, KernelOwners, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_kernel_counters import kernel_counters
 from traceprobe.pipeline.build_operator_calls import build_operator_calls
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from traceprobe.pipeline.cache import Use
 
 
-RECORDED = "traceprobe"
-"""What a recording of ours says about itself, among the facts of a trace."""
 Result = TypeVar("Result")
 
 

@@ -18,7 +18,8 @@ class DoublePrecision(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[Name]
     """Names of those that always do, the ones of most time first."""
     typed: bool
-    """The trace has the types of what operators were called with, so that these are all."""
+    """The trace has types of what operators were called with, or the recording noted which compiled
+    kernels these are, so that these are all."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""

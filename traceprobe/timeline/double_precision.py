@@ -5,13 +5,14 @@ one of them. PyTorch notes that of compiled kernels too (Triton's, from 2.6). El
 PyTorch's kernels begin the arguments of their templates with the type that they compute in, or end
 a lambda with it, libraries write `dgemm` or `d884`. Types further on, and in lists and options, are
 of numbers that a kernel was launched with, as the learning rate of an optimizer in any precision.
-Compiled kernels have no types in their names, so without operators nothing is known of them.
+Compiled kernels have no types in their names: without operators, what a recording noted of their
+texts tells, and nothing is known of them where it noted none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 import msgspec
@@ -41,7 +42,7 @@ class DoubleKernels(msgspec.Struct, frozen=True):
     Args:
         ns: durations by class of kernel.
         names: of kernels that always do, as indices into the names; those of most time first.
-        typed: operators tell, so that these are all.
+        typed: operators tell, or compiled kernels were noted, so that these are all.
     """
 
     ns: dict[str, int]
@@ -50,7 +51,11 @@ class DoubleKernels(msgspec.Struct, frozen=True):
 
 
 def double_kernels(
-    ops: pl.DataFrame, operators: pl.DataFrame, names: Sequence[str], operands: Sequence[Operands]
+    ops: pl.DataFrame,
+    operators: pl.DataFrame,
+    names: Sequence[str],
+    operands: Sequence[Operands],
+    noted: Collection[str] | None = None,
 ) -> DoubleKernels:
     """What computes in double precision among operations of one device.
 
@@ -58,22 +63,25 @@ def double_kernels(
         ops: with columns kind, phase, thread, launch_t0, name, t0, t1.
         operators: of the same process, `HOST_OPERATORS`.
         names, operands: of the trace.
+        noted: compiled kernels of which the recording knows that they do; None of none that knows.
     """
     rows = ops.select("kind", "phase", "thread", "launch_t0", "name", "t0", "t1").filter(
         (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PHASES)
     )
     distinct, of_row = numbered(rows["name"].to_numpy())
-    named = [_NAMED.search(names[number]) is not None for number in distinct.tolist()]
+    known = frozenset(noted or ())
+    each = [names[number] for number in distinct.tolist()]
+    named = [name in known or _NAMED.search(name) is not None for name in each]
     double = np.array(named, dtype=np.bool_)[of_row] | _called(rows, operators, operands)
     if not double.any():
         return DoubleKernels({}, [])
-    typed = bool((operators["operands"] != UNKNOWN).any())
+    typed = noted is not None or bool((operators["operands"] != UNKNOWN).any())
     length = (rows["t1"] - rows["t0"]).to_numpy()
     spent = np.bincount(of_row[double], length[double], len(distinct)).astype(np.int64)
     ns: dict[str, int] = {}
-    for number, each in zip(distinct.tolist(), spent.tolist(), strict=True):
-        kind = kernel_class(names[number])
-        ns[kind] = ns.get(kind, 0) + each
+    for name, took in zip(each, spent.tolist(), strict=True):
+        kind = kernel_class(name)
+        ns[kind] = ns.get(kind, 0) + took
     always = np.bincount(of_row[double], minlength=len(distinct)) == np.bincount(of_row)
     order = np.argsort(-spent, kind="stable")
     chosen = distinct[order[(always & (spent > 0))[order]]]
