@@ -224,6 +224,16 @@ def test_a_single_wait_is_a_burst_where_the_loader_is_known_to_be_slower():
     assert [each is None for each in found] == [True, False, False]
 
 
+@pytest.mark.parametrize(("waited", "once"), [(16, False), (7, True), (0, True), (None, True)])
+def test_a_single_wait_is_one_of_many_where_the_loop_waits_as_much_without_the_profiler(
+    waited, once
+):
+    found = long_iterations(
+        account([10, 10, 10, 105, 10, 10], [0, 0, 0, 95, 0, 0]), LoaderPace(waited=waited)
+    )
+    assert (found is not None) is once
+
+
 def account(lengths, waits=None, work=None):
     """As much of a device's timeline as the rule looks at; lengths in µs.
 

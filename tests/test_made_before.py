@@ -122,15 +122,24 @@ def test_a_wait_that_was_timed_grades_the_finding_as_it_does_the_verdict(judged)
     assert f"{100 * share:.1f} % of a step without the profiler" in " ".join(finding.evidence)
 
 
-def test_long_steps_of_a_loop_that_was_timed_are_left_out_of_its_calibration():
+@pytest.mark.parametrize(
+    ("listed", "regular_step_ms"),
+    [
+        ([*[2.0] * 4, 14.0], 2.0),
+        ([*[0.3] * 4, 20.8], pytest.approx(1.9, rel=0.1)),  # the device works for longer than 0.3
+    ],
+)
+def test_long_steps_of_a_loop_that_was_timed_are_left_out_of_its_calibration(
+    listed, regular_step_ms
+):
     trace = loop(evaluate_and_save, 21).trace()
     noted = {
         "unprofiled_step_ms": 4.4,
         "unprofiled_data_wait_ms": 0.0,
-        "calibration_step_ms": [*[2.0] * 4, 14.0],
+        "calibration_step_ms": listed,
         "loader": {**LOADER, "item_ms": 0.5},
     }
     part = part_of(replace(trace, metadata={**trace.metadata, "traceprobe": noted}), Options())
     records = [device.record for device in part.devices]
     regular = [device.regular.record for device in part.devices]
-    assert regular_ms([part], 4.4, records, regular) == 2.0
+    assert regular_ms([part], 4.4, records, regular) == regular_step_ms

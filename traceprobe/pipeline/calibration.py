@@ -16,6 +16,7 @@ from traceprobe.formatting import plain, significant
 from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.sidecar import STEP_MS, Block, Sidecar
 from traceprobe.model.step_names import OF_PROFILER, OURS
+from traceprobe.model.taxonomy import BUSY
 from traceprobe.options import Options
 from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records import loader as loaders
@@ -140,7 +141,9 @@ def regular_ms(
     then all of them wait for it in the long run, some longer than others.
 
     From the steps of the calibration that are not long, where the recording lists them; else a
-    profiler makes regular and long ones longer in the same proportion.
+    profiler makes regular and long ones longer in the same proportion. It lists when the host was
+    done with each: after a wait for data these are shorter than what the device still has to do,
+    and then they do not tell.
     """
     with_long, without_long = mean_step_ms(records), mean_step_ms(regular)
     if unprofiled_ms is None or with_long is None or without_long is None:
@@ -150,13 +153,22 @@ def regular_ms(
     waits = max(waits_ns.values(), default=inf) / 1e6 >= FIXED.reported_idle * unprofiled_ms
     if waits and made_before(load_ms(parts), without_long, unprofiled_ms) is not None:
         return unprofiled_ms
-    known = []
+    known, least = [], _device_ms(regular) / FIXED.clock_changed
     for sidecar in sidecars(parts):
         steps = sidecar.calibration_step_ms
         if steps is not UNSET and sidecar.unprofiled_step_ms == unprofiled_ms:
             most = LONG_ITERATION * median(steps)
-            known.append(fmean(step for step in steps if step <= most))
+            told = fmean(step for step in steps if step <= most)
+            known += [told] if told >= least else []
     return round(max(known, default=unprofiled_ms * without_long / with_long), 6)
+
+
+def _device_ms(records: Sequence[Rank]) -> float:
+    """The most that a GPU works in an iteration: no loop is faster. 0 without any."""
+    each = [record.summary for record in records if record.device.kind != "cpu"]
+    used = [summary for summary in each if summary.iterations_used]
+    worked = [sum(s.partition_ns[name] or 0 for name in BUSY) / s.iterations_used for s in used]
+    return max(worked, default=0.0) / 1e6
 
 
 def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:

@@ -247,10 +247,13 @@ def _sidecar(trace: Trace) -> Sidecar | None:
 
 
 def _loader_pace(sidecar: Sidecar | None) -> LoaderPace | None:
-    loader = None if sidecar is None else read_loader(sidecar.loader)
-    if loader is None or loader.load_ms is None:
+    if sidecar is None:
         return None
-    return LoaderPace(loader.batch_ms * 1e6, loader.load_ms * 1e6)
+    loader, waited = read_loader(sidecar.loader), sidecar.unprofiled_data_wait_ms
+    pace = LoaderPace(waited=waited * 1e6 if isinstance(waited, float) else None)
+    if loader is None or loader.load_ms is None:
+        return pace
+    return pace._replace(batch=loader.batch_ms * 1e6, step=loader.load_ms * 1e6)
 
 
 def _noted_owners(sidecar: Sidecar | None) -> KernelOwners | None:

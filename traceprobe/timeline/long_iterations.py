@@ -17,7 +17,7 @@ from traceprobe.model.accounting import (
     MOST_LONG,
     SKIPPED_AS_LONG,
 )
-from traceprobe.model.codes import Int64s
+from traceprobe.model.codes import Bools, Int64s
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.partition import class_of_op
@@ -47,14 +47,17 @@ class LongIterations(msgspec.Struct, frozen=True):
 
 
 class LoaderPace(NamedTuple):
-    """How fast a loader with workers was timed to be, ns.
+    """What was timed of a loader, ns.
 
     Args:
         batch: that one worker takes for a batch. step: that all together take for those of a step.
+            Both are 0 where that is not known.
+        waited: that a step without the profiler waits for data; None where that was not timed.
     """
 
-    batch: float
-    step: float
+    batch: float = 0.0
+    step: float = 0.0
+    waited: float | None = None
 
 
 def long_iterations(
@@ -64,7 +67,8 @@ def long_iterations(
 
     Waiting for data does not make an iteration long: loaders deliver in bursts, and that is their
     pace. Only a single wait that is many times as long as an iteration happened once; and not where
-    the loader is slower than the loop, and a worker needs as long for a batch.
+    the loader is slower than the loop, and a worker needs as long for a batch, nor where the loop
+    waits as much without the profiler.
     """
     used = np.flatnonzero(account.used)
     if len(used) < MOST_LONG + 1:
@@ -75,7 +79,7 @@ def long_iterations(
     long = working > LONG_ITERATION * np.median(working)
     if not long.any():
         long = length > LONE_WAIT * np.median(length)
-        if long.sum() != 1 or _is_burst(length, waited, loader):
+        if long.sum() != 1 or _is_burst(length, waited, long, loader):
             return None
     if not 0 < long.sum() * MOST_LONG <= len(used):
         return None
@@ -106,11 +110,17 @@ def long_iterations(
     )
 
 
-def _is_burst(length: Int64s, wait: Int64s, loader: LoaderPace | None) -> bool:
-    """Whether a lone wait is one for workers that begin together and are slower than the loop."""
-    if loader is None or loader.step <= float(np.median(length)):
+def _is_burst(length: Int64s, wait: Int64s, long: Bools, loader: LoaderPace | None) -> bool:
+    """Whether a lone wait is one of many, as the loop has them without the profiler, too.
+
+    Then it is nearer to waiting as all of these iterations do than as those without the lone wait.
+    Or workers that are slower than the loop began together.
+    """
+    if loader is None:
         return False
-    return int(wait.max()) <= loader.batch
+    if loader.waited is not None and 2 * loader.waited > wait.mean() + wait[~long].mean():
+        return True
+    return loader.step > float(np.median(length)) and int(wait.max()) <= loader.batch
 
 
 def _period(long: Int64s, used: Int64s) -> int | None:
