@@ -77,6 +77,21 @@ def tools_table(cases: Sequence[Case], tools: Sequence[str]) -> str:
     return table((*head, "causes a word", "healthy runs with an alarm"), rows)
 
 
+def seeds_table(cases: Sequence[Case]) -> str:
+    """What traceprobe says of the cases of each seed, which were drawn and asked about together."""
+    found: dict[str, list[Case]] = {}
+    for case in cases:
+        found.setdefault(case["id"].rpartition("-s")[2].partition("n")[0], []).append(case)
+    rows = []
+    for seed, own in sorted(found.items()):
+        each = marks(slow(own), OURS)
+        shares = (of(each, "cls"), within(each, "place", 1), within(each, "place", 3))
+        alarmed = quiet(marks(healthy(own), OURS))
+        rows.append([seed, str(len(own)), *map(str, shares), str(alarmed)])
+    head = ("seed", "recordings", "class", "cause first", "in three", "healthy runs with an alarm")
+    return table(head, rows)
+
+
 def _only(found: Share) -> str:
     """A share of what was answered: most cases ask for none of it."""
     return str(Share(found.right, found.answered, found.answered))
