@@ -7,9 +7,11 @@ import json
 import os
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+import traceprobe
 from tests.builders import faults, kineto, nsight, truth
 from tests.builders.loop import Loop
 from tests.builders.scenario import Process, Script
@@ -27,6 +29,7 @@ LOOP = Loop(
     comm_overlap_ns=100_000,
     optimizer_ns=100_000,
 )
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
 UNREADABLE = ("negative-duration", "zero-time", "missing-duration", "missing-quote")
 
 
@@ -83,6 +86,19 @@ def test_a_damaged_event_costs_that_event_and_is_counted(
 def test_only_a_cut_file_is_called_cut(tmp_path, fault):
     trace = read(fault.apply(dumped())[0], tmp_path)
     assert ("truncated-file" in trace.quality.warnings) == fault.name.startswith("cut-")
+
+
+@pytest.mark.parametrize("left", [0.1, 0.25])
+def test_what_a_cut_file_does_not_tell_is_asked_of_the_whole_file(tmp_path, left):
+    """And not of another recording: operators come before their kernels there."""
+    path = tmp_path / "cut.json"
+    whole = gzip.decompress((SAMPLES / "h200_unet_w1.json.gz").read_bytes())
+    path.write_bytes(whole[: int(left * len(whole))])
+    report = traceprobe.analyze(traceprobe.load(path))
+    assert "cut off" in report.verdict.headline
+    assert "profile" not in report.verdict.headline
+    found = next(f for f in report.findings if f.id == "gpu-rows-missing")
+    assert (found.status, "copy it again" in found.advice) == ("fail", True)
 
 
 def test_a_damaged_tail_keeps_the_base_time_and_the_rank(tmp_path):

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, rule
-from traceprobe.verdict.no_training import kernels_counted, unrecorded_ranks, without_kernels
+from traceprobe.verdict.no_training import (
+    is_cut,
+    kernels_counted,
+    unrecorded_ranks,
+    without_kernels,
+)
 
 _WITHOUT_COUNTERS = (
     "Capture again without `profiler_metrics`: while the profiler counts, it runs kernels one "
     "after the other, and times none. What it counted is under *Counters of kernels*."
+)
+_COPY_AGAIN = (
+    "A trace file was cut off, and what the GPU did may be in the rest: copy it again, or record "
+    "again."
 )
 
 
@@ -26,6 +35,7 @@ def gpu_rows_missing_(evidence: Evidence) -> Answer:
     failed = unrecorded_ranks(evidence.ranks, evidence.quality)
     said = [w.message for w in evidence.quality.warnings if w.code == "gpu-rows-missing"]
     launches = evidence.quality.launches_without_gpu_op
+    cut = is_cut(evidence.quality)
     if failed:
         named = ", ".join(str(rank.rank) for rank in failed)
         return Answer(
@@ -36,7 +46,9 @@ def gpu_rows_missing_(evidence: Evidence) -> Answer:
                 *said,
                 "" if launches or said else "no kernel that was recorded takes any time",
             ],
-            advice=_WITHOUT_COUNTERS
+            advice=_COPY_AGAIN
+            if cut
+            else _WITHOUT_COUNTERS
             if kernels_counted(evidence.quality)
             else "Look for other profilers and monitors that use CUPTI (DCGM, Nsight, a second "
             "torch.profiler), for a driver newer than the profiler's CUPTI, for permissions on "
@@ -47,7 +59,9 @@ def gpu_rows_missing_(evidence: Evidence) -> Answer:
         return Answer(
             "fail",
             ["the GPU runs copies or memsets only, and nothing launches a kernel"],
-            advice="Capture while the training loop runs. If it does, run it without a profiler "
+            advice=_COPY_AGAIN
+            if cut
+            else "Capture while the training loop runs. If it does, run it without a profiler "
             "first: perhaps it fails before it computes.",
         )
     return Answer("pass", ["kernels were recorded on every rank"])

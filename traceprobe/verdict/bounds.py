@@ -14,7 +14,7 @@ from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
-from traceprobe.verdict.no_training import runs_on_cpu, why_no_training
+from traceprobe.verdict.no_training import is_cut, runs_on_cpu, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 from traceprobe.verdict.unexplained import either, unexplained
 
@@ -266,7 +266,19 @@ def _only(steps: int) -> str:
     return f"there {'is' if steps == 1 else 'are'} only {counted(steps, 'usable iteration')}"
 
 
+_CUT_OFF = (
+    "a trace file was cut off, and what is left of it does not tell: copy it again, or record again"
+)
+
+
 def _missing(
+    corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
+) -> list[str]:
+    missing = _missing_of_capture(corrected, ranks, quality, thresholds)
+    return [_CUT_OFF] if missing and is_cut(quality) else missing
+
+
+def _missing_of_capture(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
     missing = why_no_training(ranks, quality)

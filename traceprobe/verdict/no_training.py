@@ -62,6 +62,11 @@ def kernels_counted(quality: Quality) -> bool:
     return any(warning.code == "kernels-counted" for warning in quality.warnings)
 
 
+def is_cut(quality: Quality) -> bool:
+    """Whether the file was cut off: what is missing from the capture may be in the rest."""
+    return any(warning.code in ("truncated-file", "missing-pages") for warning in quality.warnings)
+
+
 def runs_on_cpu(ranks: Sequence[Rank]) -> bool:
     """Whether the run used no GPU; one whose GPU rows are missing did."""
     return all(rank.device.kind == "cpu" and not gpu_rows_missing(rank) for rank in ranks)
