@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 import traceprobe
 from tests.cli_runner import write_trace
@@ -96,6 +97,21 @@ def test_what_is_no_ablation_is_refused(cli, trace, bench, text, message):
     assert "bench.json" in done.err
     assert message in done.err
     assert cli.files() == before
+
+
+def test_an_ablation_is_shown_again_in_the_terminal(cli, bench):
+    path = bench(make_ablation())
+    assert "by ablation" in cli("render", path).expect(0).out
+    done = cli("render", path, "-o", "page.html").expect(2)
+    assert "analyze TRACE --ablation bench.json" in done.err
+    assert not (cli.folder / "page.html").exists()
+
+
+def test_an_ablation_without_shares_has_no_gap(cli, bench):
+    measured = make_ablation()
+    unknown = replace(measured.oracle, shares=dict.fromkeys(measured.oracle.shares))
+    said = cli("render", bench(replace(measured, oracle=unknown))).expect(0).out
+    assert "\n\n\n" not in said
 
 
 def test_a_report_is_no_ablation(cli, trace):

@@ -75,7 +75,7 @@ def test_head_takes_the_first_line_and_no_more(folder):
 def test_standard_output_on_a_full_disk(folder, arguments):
     with Path("/dev/full").open("wb") as full:
         done = spawn(*arguments, cwd=folder, stdout=full).expect(2)
-    assert "No space left on device" in done.err
+    assert "standard output: cannot be written: No space left on device" in done.err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

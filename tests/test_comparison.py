@@ -168,6 +168,13 @@ def test_without_a_profiler_decides_where_both_runs_timed_it():
     assert alone.gate.decision == "pass"
 
 
+def test_a_step_never_gets_shorter_by_more_than_it_took():
+    base = run({"forward": 20}, spread=0.5)
+    new = run({"forward": 4}, label="new")
+    step = compare(plain(base, 10.0), plain(new, 0.5)).step
+    assert step.low == -10 < step.delta < step.high
+
+
 def workload(samples):
     return {"samples_per_step": samples, "settings": {"batch_size": samples, "seed": samples}}
 

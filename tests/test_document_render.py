@@ -281,6 +281,10 @@ def test_hostile_names_are_all_there():
             "If it is, keep the workers of the loader alive by an argument.",
             "If it is, keep the workers of the loader…",
         ),
+        (
+            "If the loop makes its batches, let workers of a loader make them.",
+            "If the loop makes its batches, let worke…",
+        ),
         ("Keep them. Then do what is said of it in the documentation.", "Keep them."),
         ("Use `fused=True`.", "Use `fused=True`."),
     ],

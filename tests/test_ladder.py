@@ -74,6 +74,30 @@ def test_bigger_batches_are_compared_by_sample():
     assert found.rungs[1].speedup == pytest.approx((16 / 15) / (8 / 10), rel=0.02)
 
 
+def test_a_rung_of_unknown_batches_leaves_steps_to_all():
+    known, unknown = settings(batch=64), {"name": "toy"}
+    fast = run({"forward": 10}, label="a", workload=unknown)
+    slow = run({"forward": 80}, label="b", workload=known)
+    for chain, said in (([fast, slow], "8× slower"), ([slow, fast], "8× faster")):
+        found = ladder(chain)
+        assert found.per == "step"
+        assert said in found.headline
+        assert document_of(found).title == f"{said} after 1 change"
+
+
+def test_known_batches_that_differ_beside_unknown_ones_are_cautioned():
+    runs = [
+        run({"forward": 10}, label="a", workload=settings(batch=8)),
+        run({"forward": 15}, label="b", workload=settings(batch=16)),
+        run({"forward": 15}, label="c", workload={"name": "toy"}),
+    ]
+    found = ladder(runs)
+    assert found.per == "step"
+    assert found.rungs[1].speedup == pytest.approx(10 / 15, rel=0.02)
+    assert "different-batches" in [c.code for c in found.rungs[1].cautions]
+    assert "different-batches" not in [c.code for c in found.rungs[2].cautions]
+
+
 def test_the_step_without_a_profiler_counts():
     before, after, _ = chain()
     found = ladder([plain(before, 30.0), plain(after, 10.0)])

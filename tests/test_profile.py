@@ -308,6 +308,15 @@ def test_a_request_that_cannot_work_is_refused_before_anything_runs(tmp_path, ar
     assert "Traceback" not in done.stderr
 
 
+def test_a_script_without_its_interpreter_is_told_how_it_is_started(tmp_path):
+    script = tmp_path / "my train.py"
+    script.write_text("pass")
+    done = run("-o", tmp_path / "out", "--", script, "--epochs", "1")
+    assert done.returncode == 2
+    assert f"traceprobe profile -- python '{script}' --epochs 1`" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_outputs_are_not_overwritten_without_being_told(tmp_path, script):
     out = tmp_path / "out"
     out.mkdir()

@@ -34,6 +34,8 @@ _FUNCTION = re.compile(r"(?P<file>.+?\.pyx?): (?P<function>.+)")
 MAX_PLACE = 80
 """Characters of a name in a place of the program."""
 _SENTENCE_END = re.compile(r"[.;](?= )")
+_CONDITION = re.compile(r"(If|Where|When|Unless|Once|While|As long as) ")
+"""How a sentence begins whose first comma ends a condition."""
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
 
@@ -108,15 +110,18 @@ def first_clauses(text: str, limit: int) -> str:
     """The same, and of a long sentence what comes before its last comma, where that says enough.
 
     For advice, which lists ways: with fewer of them it is as true, and nothing ends within a word.
+    A condition that a sentence begins with is no way.
     """
     told = first_sentences(text, limit)
     if not told.endswith("…"):
         return told
-    ends = [
+    commas = [
         found.start()
         for found in re.finditer(r",(?= )", text[:limit])
-        if limit // 2 <= found.start() and not _inside(text[: found.start()])
+        if not _inside(text[: found.start()])
     ]
+    ways = commas[1:] if _CONDITION.match(text) else commas
+    ends = [comma for comma in ways if limit // 2 <= comma]
     return f"{shorten(text[: ends[-1]], limit - 1)}." if ends else told
 
 

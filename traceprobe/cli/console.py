@@ -102,11 +102,11 @@ def data(text: str, encoding: str = "utf-8") -> None:
     """Text on standard output; the program ends where the reader has gone away (`| head`).
 
     Raises:
-        UsageError: there is no standard output.
+        UsageError: there is no standard output, or it takes no more.
     """
-    if sys.stdout is None:
-        from traceprobe.errors import UsageError
+    from traceprobe.errors import UsageError
 
+    if sys.stdout is None:
         raise UsageError("standard output is closed; write to a file with -o")
     try:
         sys.stdout.buffer.write(text.encode(encoding, "replace"))
@@ -114,6 +114,10 @@ def data(text: str, encoding: str = "utf-8") -> None:
     except BrokenPipeError:
         _discard(sys.stdout)
         raise typer.Exit(2) from None
+    except OSError as error:
+        _discard(sys.stdout)
+        why = error.strerror or str(error)
+        raise UsageError(f"standard output: cannot be written: {why}") from error
 
 
 def _discard(stream: IO[Any]) -> None:

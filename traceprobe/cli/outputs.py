@@ -72,11 +72,17 @@ def check_file(path: Path, inputs: Iterable[Path], *, force: bool) -> None:
         inputs: every file that is read. What belongs to one of them is refused as well.
 
     Raises:
-        UsageError: missing folder, existing file without `force`, a link or no regular file, an
-            input.
+        UsageError: a folder that is missing or may not be written, existing file without `force`,
+            a link or no regular file, an input.
     """
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        folder = "the current folder" if path.parent == Path() else path.parent
+        raise UsageError(
+            f"{path}: cannot be written: this user may not write into {folder}; choose another "
+            "place with -o"
+        )
     if _is_one_of(path, inputs):
         raise UsageError(f"{path}: is an input; choose another output")
     if path.is_symlink():

@@ -11,6 +11,7 @@ from traceprobe.cli.console import document_summary, misused, note, summary
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact, Silent, Verbose
 
 if TYPE_CHECKING:
+    from traceprobe.records.ablation import Ablation
     from traceprobe.records.base import Record
     from traceprobe.records.report import Report
 
@@ -48,11 +49,23 @@ def command(
 ) -> None:
     """Write other outputs of a saved result, without its traces; the terminal without -o."""
     from traceprobe.cli import outputs
+    from traceprobe.records.ablation import Ablation
     from traceprobe.records.report import Report
 
     targets = output or []
     outputs.check_outputs(targets, [report_json], force=force, github_summary=github_summary)
     result = _read(report_json)
+    if isinstance(result, Ablation):
+        from traceprobe.render.pages.ablation import document
+
+        if targets or github_summary or redact:
+            misused(
+                f"{report_json.name}: is an ablation, which is shown in the terminal only, without "
+                "options; for a page hold it against a trace of the same run: `traceprobe analyze "
+                f"TRACE --ablation {report_json.name}`"
+            )
+        document_summary(document(result), verbose=verbose)
+        return
     if redact:
         from traceprobe.anonymise.redact import redact as redacted
 
@@ -80,18 +93,21 @@ def _traces(report: Report, folder: Path) -> list[str] | None:
     return None
 
 
-def _read(path: Path) -> Report | Record:
-    """A report, or a record of the kind that the file says."""
+def _read(path: Path) -> Report | Ablation | Record:
+    """A report or an ablation, or a record of the kind that the file says."""
     import msgspec
 
     from traceprobe.cli.inputs import saved
     from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
     from traceprobe.records import kinds
+    from traceprobe.records.ablation import Ablation
     from traceprobe.records.report import Report
     from traceprobe.system.reading import read_saved
 
     text = read_saved(path)
     try:
+        if kinds.is_ablation(text):
+            return saved(path, Ablation)
         if kinds.kind_of(text) is None:
             return saved(path, Report)
         return kinds.read(text)

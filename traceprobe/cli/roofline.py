@@ -135,7 +135,8 @@ def _of_run(
     if isinstance(report.roofline, msgspec.UnsetType):
         misused(
             f"{source.path}: has no roofline: it has no steps, or ran on a CPU and does not say "
-            "what it computes; record it with traceprobe profile"
+            "what it computes; give --flops-per-step with its traces, or let the program say it "
+            "(`traceprobe.capture.work`) and record it with `traceprobe profile`"
         )
     return RooflineRecord(
         schema_version=RooflineRecord.SCHEMA_VERSION,

@@ -146,7 +146,8 @@ def _step(base: Observed, new: Observed, scale: tuple[float, float], traced: Cha
     assert traced.high is not None
     assert traced.floor is not None
     shift = after - before - traced.delta
-    shifted = Difference(after - before, traced.low + shift, traced.high + shift, traced.floor)
+    low = max(traced.low + shift, -before)  # a step takes some time
+    shifted = Difference(after - before, low, traced.high + shift, traced.floor)
     return _record("step", "ms", before, after, shifted)
 
 

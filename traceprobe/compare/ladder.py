@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from traceprobe.compare import text as words
-from traceprobe.compare.compare import compare, per_of
+from traceprobe.compare.compare import compare
 from traceprobe.compare.run import Observed, summarize
 from traceprobe.formatting import pace, significant
 from traceprobe.records.comparison import Per, scale_of
@@ -48,13 +48,18 @@ def ladder(
     )
 
 
-def rate(run: Observed) -> float:
-    """What a run gets done in a second: samples where they are known, else steps."""
-    return (run.per_step("samples") or 1.0) * 1e3 / run.best_step_ms
+def _rate(run: Observed, per: Per) -> float:
+    """What a run gets done in a second, of the unit that all rungs are told in."""
+    return 1e3 / (run.best_step_ms * scale_of(summarize(run), per))
 
 
 def _per(runs: Sequence[Observed]) -> Per:
-    return "sample" if any(per_of(a, b) == "sample" for a, b in pairwise(runs)) else "step"
+    """A sample where steps of different rungs hold different numbers of them, else a step.
+
+    One rung that does not say how many it holds leaves only steps to all of them.
+    """
+    known = [run.per_step("samples") for run in runs]
+    return "sample" if None not in known and len(set(known)) > 1 else "step"
 
 
 def _first(run: Observed, change: str) -> Rung:
@@ -75,8 +80,8 @@ def _rung(first: Observed, before: Observed, run: Observed, change: str, per: Pe
     return Rung(
         change=change or words.settings_text(comparison.settings) or run.label,
         run=comparison.new,
-        speedup=round(rate(run) / rate(before), 4),
-        total_speedup=round(rate(run) / rate(first), 4),
+        speedup=round(_rate(run, per) / _rate(before, per), 4),
+        total_speedup=round(_rate(run, per) / _rate(first, per), 4),
         step=comparison.step,
         classes=words.notable(comparison.classes),
         # Its last line says what limits the run: that is said of the last rung.

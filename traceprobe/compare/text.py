@@ -192,6 +192,13 @@ def cautions(
             f"A step holds {counted(samples[0] or 0, 'sample')} in the base and "
             f"{plain(samples[1] or 0)} in the new run, so all times are per sample.",
         )
+    if per == "step" and None not in samples and samples[0] != samples[1]:
+        yield Message(
+            "different-batches",
+            f"A step holds {counted(samples[0] or 0, 'sample')} in the base and "
+            f"{plain(samples[1] or 0)} in the new run, and not all runs record it: times per step "
+            "do not compare.",
+        )
     if None in samples and base.report.inputs != new.report.inputs:
         yield Message(
             "unknown-batches",

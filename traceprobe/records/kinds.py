@@ -42,6 +42,16 @@ def kind_of(text: str | bytes) -> str | None:
     return msgspec.json.decode(text, type=_Head).kind
 
 
+def is_ablation(text: str | bytes) -> bool:
+    """Whether a result in JSON is an ablation, which says no kind.
+
+    Raises:
+        msgspec.MsgspecError: it is no JSON object.
+    """
+    head = msgspec.json.decode(text, type=_Head)
+    return head.kind is None and head.variants is not None and head.oracle is not None
+
+
 def read(text: str | bytes) -> Record:
     """Read back what a record's `to_json` wrote.
 
@@ -58,3 +68,5 @@ def read(text: str | bytes) -> Record:
 
 class _Head(msgspec.Struct):
     kind: str | None = None
+    variants: object = None
+    oracle: object = None

@@ -48,7 +48,7 @@ def document(ablation: Ablation) -> Document:
         aside="by ablation",
         headline="",
         sections=[Section("variants", "The variants", blocks=[table, Text(reasons(ablation))])],
-        summary={"terminal": [[Code(words)], [short], [listed]]},
+        summary={"terminal": [*([[Code(words)]] if words else []), [short], [listed]]},
         version=ablation.traceprobe_version,
         json=ablation.to_json(),
     )
