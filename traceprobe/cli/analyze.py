@@ -184,10 +184,11 @@ def command(
 
     `traceprobe FILE` does the same.
     """
-    from traceprobe.system.allocator import keep_freed_memory_briefly
+    from traceprobe.system.allocator import keep_freed_memory_briefly, share_freed_memory
     from traceprobe.system.blas import have_no_threads_of_blas
 
     keep_freed_memory_briefly()
+    share_freed_memory()
     have_no_threads_of_blas()
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
