@@ -61,14 +61,12 @@ def rank_record(
     device: Device,
     groups: Sequence[collectives.CollectiveGroup],
     long: LongIterations | None,
-    played: Replay | UnsetType,
 ) -> Rank:
     """One device of one process as a record, open where it takes the run to know.
 
     Args:
         groups: its collectives by operation and size.
         long: iterations that do more than the others.
-        played: its last used iterations, as `build_replay` has them.
     """
     zero = origin(trace)
     marker = account.process.marker
@@ -92,7 +90,6 @@ def rank_record(
         speed=UNSET
         if account.speed is None
         else msgspec.convert(account.speed, SpeedChange, from_attributes=True),
-        replay=played,
         long=UNSET if long is None else _long(account, long),
     )
 

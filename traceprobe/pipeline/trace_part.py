@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -33,16 +33,16 @@ from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
 from traceprobe.pipeline.rank_details import RankDetails, without_details
 from traceprobe.pipeline.reduced_types import with_reduced_types
+from traceprobe.records.launches import KernelSequence
 from traceprobe.records.loader import read as read_loader
 from traceprobe.records.nccl import NcclRecords
 from traceprobe.records.operator_calls import OperatorCalls
-from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.replay import Replay
 from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
-from traceprobe.timeline.attribution import Attribution, attribution, find_owners
+from traceprobe.timeline.attribution import Attribution, Owners, attribution, find_owners
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
 from traceprobe.timeline.long_iterations import LoaderPace, LongIterations, long_iterations, without
 from traceprobe.timeline.operator_time import OperatorTime, operator_time
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
+Played: TypeAlias = Replay | UnsetType
+_BESIDE = 2
+"""Threads of a device: most of an analysis leaves Python's lock to others."""
 
 
 class DevicePart(msgspec.Struct, frozen=True):
@@ -303,57 +306,63 @@ def accounts(trace: Trace, options: Options) -> Iterator[tuple[Device, DeviceTim
 def _device(
     account: DeviceTimeline, trace: Trace, device: Device, sidecar: Sidecar | None
 ) -> DevicePart:
+    """The device; what needs no other result is computed beside the record."""
     long = long_iterations(account, _loader_pace(sidecar))
-    with ThreadPoolExecutor(1) as pool:  # packing a picture leaves Python's lock to this thread
+    with ThreadPoolExecutor(_BESIDE) as pool:
+        found = pool.submit(find_owners, account, trace.names, _noted_owners(sidecar))
         drawn = pool.submit(picture, account, trace.names, trace.thread_names, origin(trace), long)
-        return _with_picture(account, trace, device, sidecar, long, drawn)
+        played = pool.submit(_played, account, trace, device)
+        calls = pool.submit(_operator_calls, account, trace, device)
+        called = pool.submit(operator_time, account, trace.names, trace.operands)
+
+        def part(
+            chosen: DeviceTimeline, long: LongIterations | None, played: Future[Played]
+        ) -> DevicePart:
+            owned = pool.submit(_owned, chosen, found, device)
+            groups = collectives.collective_groups(chosen)
+            groups = with_reduced_types(groups, chosen.ops, trace.names)
+            record = rank_record(chosen, trace, device, groups, long)
+            footprint = rank_collectives(chosen)
+            owners, sequences = owned.result()
+            _warn_of_unfit(owners, trace)
+            summary = replace(record.summary, sequences=sequences)
+            tree = build_tree(owners, owners.names)
+            record = replace(record, summary=summary, tree=tree, replay=played.result())
+            shown = calls.result() if chosen is account else UNSET
+            record, details = without_details(record, drawn.result(), shown)
+            return DevicePart(record, footprint, groups, details)
+
+        whole = part(account, long, played)
+        record = whole.record
+        counters = kernel_counters(trace)
+        if counters is not UNSET:
+            record = replace(record, summary=replace(record.summary, kernel_counters=counters))
+        whole = replace(whole, record=record, operators=called.result())
+        if long is None:
+            return whole
+        regular = without(account, long)
+        if not np.array_equal(consecutive(regular), consecutive(account)):
+            played = pool.submit(_played, regular, trace, device)
+        return replace(whole, regular=part(regular, None, played))
 
 
-def _with_picture(
-    account: DeviceTimeline,
-    trace: Trace,
-    device: Device,
-    sidecar: Sidecar | None,
-    long: LongIterations | None,
-    drawn: Future[Picture],
-) -> DevicePart:
-    """The device, with the picture of it that is drawn meanwhile."""
+def _played(account: DeviceTimeline, trace: Trace, device: Device) -> Played:
+    return UNSET if device.kind == "cpu" else build_replay(account, trace)
 
-    def part(
-        chosen: DeviceTimeline,
-        long: LongIterations | None,
-        played: Replay | UnsetType,
-        calls: list[OperatorCalls] | UnsetType = UNSET,
-    ) -> DevicePart:
-        groups = with_reduced_types(collectives.collective_groups(chosen), chosen.ops, trace.names)
-        record = rank_record(chosen, trace, device, groups, long, played)
-        owners = attribution(chosen, found)
-        _warn_of_unfit(owners, trace)
-        if device.kind != "cpu":
-            summary = replace(record.summary, sequences=build_sequences(chosen, owners))
-            record = replace(record, summary=summary)
-        record = replace(record, tree=build_tree(owners, owners.names))
-        record, details = without_details(record, drawn.result(), calls)
-        return DevicePart(record, rank_collectives(chosen), groups, details)
 
-    found = find_owners(account, trace.names, _noted_owners(sidecar))
-    played = UNSET if device.kind == "cpu" else build_replay(account, trace)
-    calls: list[OperatorCalls] | UnsetType = UNSET
-    if device.kind != "cpu":  # for the report alone: no finding asks
-        calls = build_operator_calls(account, trace.names)
-    whole = part(account, long, played, calls)
-    called = operator_time(account, trace.names, trace.operands)
-    record = whole.record
-    counters = kernel_counters(trace)
-    if counters is not UNSET:
-        record = replace(record, summary=replace(record.summary, kernel_counters=counters))
-    whole = replace(whole, record=record, operators=called)
-    if long is None:
-        return whole
-    regular = without(account, long)
-    if device.kind != "cpu" and not np.array_equal(consecutive(regular), consecutive(account)):
-        played = build_replay(regular, trace)
-    return replace(whole, regular=part(regular, None, played))
+def _operator_calls(
+    account: DeviceTimeline, trace: Trace, device: Device
+) -> list[OperatorCalls] | UnsetType:
+    """For the report alone: no finding asks."""
+    return UNSET if device.kind == "cpu" else build_operator_calls(account, trace.names)
+
+
+def _owned(
+    account: DeviceTimeline, found: Future[Owners], device: Device
+) -> tuple[Attribution, list[KernelSequence] | UnsetType]:
+    """The owners of time, and the short kernels that a GPU is given in a row."""
+    owners = attribution(account, found.result())
+    return owners, UNSET if device.kind == "cpu" else build_sequences(account, owners)
 
 
 def _limit(account: DeviceTimeline, steps: tuple[int, int]) -> DeviceTimeline:
