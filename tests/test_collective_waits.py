@@ -113,7 +113,18 @@ def test_collectives_of_a_step_are_matched_in_the_order_of_their_launches():
     )
     assert found.count == 10
     assert found.transfer_ns == 5 * (500 + 100)
-    assert found.wait_ns == [5 * 4_500, 5 * 100]
+    assert found.wait_ns == [5 * 4_400, 5 * 100]
+
+
+def test_of_collectives_that_are_under_way_at_once_time_counts_once():
+    """As where one waits in a queue behind the other."""
+    found = match(
+        rank(0, (2_000, 6_000), (2_100, 7_000)),
+        rank(1, (5_000, 6_000), (5_100, 7_000)),
+    )
+    assert found.count == 10
+    assert found.wait_ns == [5 * 3_000, 0]
+    assert found.transfer_ns == 5 * 2_000
 
 
 def test_steps_are_matched_by_their_names_where_captures_begin_at_different_steps():
@@ -144,8 +155,8 @@ def test_steps_whose_names_recur_are_matched_in_their_order():
         return replace(one, ops=tuple(ops), ranges=(*one.ranges, *two.ranges))
 
     found = match(two_epochs(0, early, late), two_epochs(1, late, early))
-    assert (found.count, found.transfer_ns) == (39 * 3, 39 * 3 * 1_000)
-    assert found.wait_ns == [20 * 5_700, 19 * 5_700]
+    assert (found.count, found.transfer_ns) == (39 * 3, 39 * 1_000)  # three at once
+    assert found.wait_ns == [20 * 2_000, 19 * 2_000]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,9 @@ class CollectiveWaits(msgspec.Struct, frozen=True):
         count: collectives matched across all ranks, in iterations that every rank uses, and
             messages between two ranks matched on both.
         steps: those iterations.
-        transfer_ns: sum of the transfer times.
-        wait_ns: per rank, time inside collectives beyond the transfer.
+        transfer_ns: the transfer times, on the rank where they overlap most.
+        wait_ns: per rank, time inside collectives beyond the transfer. Of collectives that are
+            under way at once, as those of gloo's threads, it is waiting while none transfers.
         late_ns: per rank, what all ranks wait in the collectives to which it came last.
         causes_ns: per rank, what the others wait for it and nothing hides, by what it had more of
             than they; see `skew.causes`.
@@ -112,11 +113,15 @@ def _of_all_ranks(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
     matched = _in_time([t.filter(pl.col("step").is_in(steps.implode())) for t in tables])
     arrivals = _arrivals(matched)
     transfer = arrivals.transfer
+    transfers = [union(t1 - transfer, t1) for t1 in arrivals.t1]
     return CollectiveWaits(
         count=len(transfer),
         steps=len(steps),
-        transfer_ns=int(transfer.sum()),
-        wait_ns=[int(row.sum()) for row in arrivals.wait],
+        transfer_ns=min(map(_length, transfers)),
+        wait_ns=[
+            _length(subtract(union(t0, t1 - transfer), own))
+            for t0, t1, own in zip(arrivals.t0, arrivals.t1, transfers, strict=True)
+        ],
         late_ns=[float(ns) for ns in (arrivals.last * arrivals.wait.sum(axis=0)).sum(axis=1)],
         causes_ns=skew.wait_causes([f.computing for f in ranks], arrivals),
         exposed_wait=[
@@ -252,6 +257,10 @@ def _arrivals(matched: Sequence[pl.DataFrame]) -> skew.Arrivals:
         },
         spent_end={name: stacked(f"{name}_end") for name in EXPLAINS},
     )
+
+
+def _length(of: Intervals) -> int:
+    return int((of.t1 - of.t0).sum())
 
 
 def _waits(table: pl.DataFrame, transfer: Int64s) -> Intervals:
