@@ -152,6 +152,10 @@ def test_a_straggler_that_nothing_explains_is_not_bound_by_communication():
     assert (report.run.straggler_rank, report.run.straggler_cause) == (1, "other")
     assert report.verdict.shares["communication"] == pytest.approx(0.1)
     assert any("unexplained 99 %" in reason for reason in report.verdict.reasons)
+    (told,) = (r for r in report.verdict.reasons if "late for no visible cause" in r)
+    own = sum(rank.summary.share["other"] for rank in report.ranks) / 2
+    waiting = float(told.partition(" %")[0]) / 100
+    assert own + waiting == pytest.approx(report.verdict.shares["other"], abs=0.001)
 
 
 def test_collectives_that_nothing_overlaps_are_looked_at_one_by_one():

@@ -190,7 +190,7 @@ def reasons(
     sentences += _data_wait(ranks, corrected.drift, beside)
     sentences += _idle(ranks, beside)
     if shares["other"] >= thresholds.notable:
-        sentences += _other(ranks, beside)
+        sentences += _other(ranks, beside, corrected.unexplained_wait)
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
         step = mean_step_ms(ranks)
         per = "per step" if step is not None else "in the capture"
@@ -278,8 +278,12 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None, beside: str) -> list[
     return [f"the {who} waits {amount} for data{beside}, while the step thread is {where}"]
 
 
-def _other(ranks: Sequence[Rank], beside: str) -> list[str]:
-    """What the share is of that is none of the four."""
+def _other(ranks: Sequence[Rank], beside: str, waiting: float) -> list[str]:
+    """What the share is of that is none of the four.
+
+    Args:
+        waiting: share of waiting for ranks that have more of nothing.
+    """
     steps = sum(r.summary.steps for r in ranks)
     parts = {
         text: sum(r.summary.partition_ns[name] or 0 for r in ranks) / steps
@@ -287,7 +291,13 @@ def _other(ranks: Sequence[Rank], beside: str) -> list[str]:
     }
     per = "per step" if any(r.summary.iterations_used for r in ranks) else "in the capture"
     told = [f"{text} {duration(ns)}" for text, ns in parts.items() if ns]
-    return [f"what counts as other, {per}{beside}: {', '.join(told)}"] if told else []
+    said = [f"what counts as other, {per}{beside}: {', '.join(told)}"] if told else []
+    if waiting >= FIXED.reported_part:
+        said.append(
+            f"{percent(waiting)} is waiting for ranks that are late for no visible cause, and "
+            "counts as other, too"
+        )
+    return said
 
 
 def _idle(ranks: Sequence[Rank], beside: str) -> list[str]:
