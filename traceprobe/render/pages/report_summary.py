@@ -157,7 +157,7 @@ def _more(report: Report) -> str:
     fixes = first_fixes(report)
     others = [found for found in report.findings if found not in fixes]
     asking = sum(found.status in ATTENTION for found in others)
-    counts = [(asking, "other finding"), (len(report.quality.warnings), "warning")]
+    counts = [(asking, "other finding"), (len(report.quality.warnings), "note")]
     words = [counted(count, word) for count, word in counts if count]
     return f"more with -v: {', '.join(['ranks', 'reasons', *words])}"
 
