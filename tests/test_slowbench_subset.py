@@ -13,6 +13,7 @@ from benchmarks.slowbench.captures import members, rows_of, unpacked
 
 MOST_BYTES = 3_000_000
 MOST_OF_A_RANK = 150_000
+MOST_OF_A_FILE = 2_000_000
 
 
 def rows(folder=subset.CAPTURES):
@@ -45,6 +46,7 @@ def test_those_of_gpus_have_both_formats_and_both_splits():
         (backend, split) for backend in ("torch", "nsys") for split in ("open", "sealed")
     }
     assert all(member_bytes <= MOST_OF_A_RANK for member_bytes in sizes(subset.HARDWARE))
+    assert all(path.stat().st_size <= MOST_OF_A_FILE for path in subset.HARDWARE.iterdir())
 
 
 def test_one_is_called_what_it_is_called_in_the_list():

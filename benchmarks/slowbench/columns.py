@@ -21,7 +21,7 @@ _EVENTS, _ARGUMENTS, _SHAPES = "traceEvents", "args", "shapes"
 _KINDS = ("ph", "cat")
 """Fields whose values tell events apart that are kept apart."""
 _GROWN, _THOUSANDTHS, _BYTES = "grown", "thousandths", "bytes"
-_ORDER = "SELECT sql, type, name FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'table'"
+_MADE = "SELECT sql, type, name FROM sqlite_master WHERE sql IS NOT NULL"
 
 
 def pack(path: Path) -> bytes:
@@ -74,7 +74,7 @@ def _events(shape: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _tables(path: Path) -> dict[str, Any]:
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        made = database.execute(_ORDER).fetchall()
+        made = database.execute(_MADE).fetchall()
         tables = {}
         for _, kind, name in made:
             if kind == "table":

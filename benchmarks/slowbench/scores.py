@@ -49,7 +49,7 @@ def _case(row: Mapping[str, Any], answers: Mapping[str, Answer]) -> dict[str, An
         failed = "it was not timed"
     if failed is not None:
         return {"id": row["id"], "split": row["split"], "failed": reason_of(failed)}
-    kept = ("id", "program", "backend", "split", "healthy_ms", "slow_ms", "felt", "causes")
+    kept = ("id", "seed", "program", "backend", "split", "healthy_ms", "slow_ms", "felt", "causes")
     return {
         **{key: row.get(key) for key in kept},
         "failed": None,

@@ -79,15 +79,15 @@ def tools_table(cases: Sequence[Case], tools: Sequence[str]) -> str:
 
 def seeds_table(cases: Sequence[Case]) -> str:
     """What traceprobe says of the cases of each seed, which were drawn and asked about together."""
-    found: dict[str, list[Case]] = {}
+    found: dict[int, list[Case]] = {}
     for case in cases:
-        found.setdefault(case["id"].rpartition("-s")[2].partition("n")[0], []).append(case)
+        found.setdefault(case["seed"], []).append(case)
     rows = []
     for seed, own in sorted(found.items()):
         each = marks(slow(own), OURS)
         shares = (of(each, "cls"), within(each, "place", 1), within(each, "place", 3))
         alarmed = quiet(marks(healthy(own), OURS))
-        rows.append([seed, str(len(own)), *map(str, shares), str(alarmed)])
+        rows.append([str(seed), str(len(own)), *map(str, shares), str(alarmed)])
     head = ("seed", "recordings", "class", "cause first", "in three", "healthy runs with an alarm")
     return table(head, rows)
 

@@ -18,7 +18,7 @@ from traceprobe.model.accounting import FEW_LATE, STRAGGLER
 from traceprobe.model.codes import UNKNOWN, Int64s
 from traceprobe.timeline import skew
 from traceprobe.timeline.collective_matching import sequences, within_groups
-from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
+from traceprobe.timeline.intervals import length, per_window, subtract, union
 from traceprobe.timeline.rank_collectives import EXPLAINS, RankCollectives
 from traceprobe.timeline.stage_waits import IS_MESSAGE, StageWaits, causes
 
@@ -114,19 +114,16 @@ def _of_all_ranks(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
     arrivals = _arrivals(matched)
     transfer = arrivals.transfer
     transfers = [union(t1 - transfer, t1) for t1 in arrivals.t1]
+    waits = [union(t0, t1 - transfer) for t0, t1 in zip(arrivals.t0, arrivals.t1, strict=True)]
     return CollectiveWaits(
         count=len(transfer),
         steps=len(steps),
-        transfer_ns=min(map(_length, transfers)),
-        wait_ns=[
-            _length(subtract(union(t0, t1 - transfer), own))
-            for t0, t1, own in zip(arrivals.t0, arrivals.t1, transfers, strict=True)
-        ],
+        transfer_ns=min(map(length, transfers)),
+        wait_ns=[length(subtract(a, b)) for a, b in zip(waits, transfers, strict=True)],
         late_ns=[float(ns) for ns in (arrivals.last * arrivals.wait.sum(axis=0)).sum(axis=1)],
         causes_ns=skew.wait_causes([f.computing for f in ranks], arrivals),
         exposed_wait=[
-            per_window(subtract(_waits(t, transfer), f.computing), f.edges)
-            for t, f in zip(matched, ranks, strict=True)
+            per_window(subtract(a, f.computing), f.edges) for a, f in zip(waits, ranks, strict=True)
         ],
     )
 
@@ -257,11 +254,3 @@ def _arrivals(matched: Sequence[pl.DataFrame]) -> skew.Arrivals:
         },
         spent_end={name: stacked(f"{name}_end") for name in EXPLAINS},
     )
-
-
-def _length(of: Intervals) -> int:
-    return int((of.t1 - of.t0).sum())
-
-
-def _waits(table: pl.DataFrame, transfer: Int64s) -> Intervals:
-    return union(table["t0"].to_numpy(), table["t1"].to_numpy() - transfer)

@@ -17,7 +17,7 @@ import polars as pl
 from traceprobe.model.codes import Int64s
 from traceprobe.model.taxonomy import BUSY, GPU_METRICS
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import Intervals, intersect
+from traceprobe.timeline.intervals import Intervals, intersect, length
 from traceprobe.timeline.rank_collectives import summary_windows
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ def mean_within(rows: pl.DataFrame, of: Intervals, least_ns: int) -> float | Non
     Args:
         rows: its samples. least_ns: length below which the set has none.
     """
-    length = int((of.t1 - of.t0).sum())
-    if not len(rows) or length < max(least_ns, 1):
+    whole = length(of)
+    if not len(rows) or whole < max(least_ns, 1):
         return None
     t0, t1 = rows["t0"].to_numpy(), rows["t1"].to_numpy()
     sampled, percent = (t1 - t0).astype(np.float64), rows["percent"].to_numpy()
     covered = _within(t0, t1, sampled, of)
-    if covered < LEAST_COVERED * length:
+    if covered < LEAST_COVERED * whole:
         return None
     return _within(t0, t1, sampled * percent, of) / covered / 100
 

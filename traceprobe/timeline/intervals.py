@@ -86,6 +86,11 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     return intersect(a, complement(b, int(a.t0[0]), int(a.t1[-1])))
 
 
+def length(a: Intervals) -> int:
+    """How long a set is, ns."""
+    return int((a.t1 - a.t0).sum())
+
+
 def measure_until(a: Intervals, instants: Int64s) -> Int64s:
     """Length of the part of `a` before each instant."""
     if not len(a.t0) or not len(instants):
