@@ -316,7 +316,7 @@ def test_without_blame_nothing_is_recorded_after_the_timed_steps(record):
     assert "names" not in made.said
 
 
-def test_two_ranks_have_names_each(record, tmp_path):
+def test_two_ranks_have_names_each(record):
     text = (
         RECORDED.replace("EVERY", "1")
         .replace("from traceprobe", "torch.distributed.init_process_group('gloo')\nfrom traceprobe")
@@ -324,8 +324,28 @@ def test_two_ranks_have_names_each(record, tmp_path):
     )
     made = record(text, "--nproc-per-node", "2")
     for rank in (0, 1):
-        with gzip.open(made.folder / f"rank{rank}.json.gz") as file:
-            events = json.load(file)["traceEvents"]
-        names = {e["name"] for e in events if e.get("cat") == "blame"}
-        assert {"nn.Module: DistributedDataParallel", "nn.Module: 0.fc.Linear"} <= names
+        names = names_of_rank(made, rank)
+        assert {"nn.Module: DistributedDataParallel", "nn.Module: 0.fc.Linear"} <= names, made.said
         assert f"train.py({slow_line(text)}): batches" in names
+
+
+def names_of_rank(made, rank):
+    with gzip.open(made.folder / f"rank{rank}.json.gz") as file:
+        return {e["name"] for e in json.load(file)["traceEvents"] if e.get("cat") == "blame"}
+
+
+def test_a_rank_that_fails_on_its_way_out_does_not_take_the_names_of_others(record):
+    text = RECORDED.replace("EVERY", "1").replace(
+        "from traceprobe",
+        "import os\n"
+        "slow = os.environ['RANK'] == '1'\n"
+        "export = torch.profiler.profile.export_chrome_trace\n"
+        "def later(*args):\n"
+        "    time.sleep(2 * slow)\n"
+        "    return export(*args)\n"
+        "torch.profiler.profile.export_chrome_trace = later\n"
+        "from traceprobe",
+        1,
+    )
+    made = record(text + "if not slow:\n    os._exit(1)\n", "--nproc-per-node", "2")
+    assert f"train.py({slow_line(text)}): batches" in names_of_rank(made, 1), made.said

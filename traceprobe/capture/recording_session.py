@@ -159,6 +159,8 @@ class RecordingSession:
         yield from self._alternate()
         self._finish()
         yield from self._names.steps()
+        # A rank that fails on its way out takes the others along, whatever they still write.
+        self._votes.cast(0)
 
     def _alternate(self) -> Stage:
         """Blocks without, with and without the profiler, until those around it are alike."""
