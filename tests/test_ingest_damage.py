@@ -191,6 +191,13 @@ def test_foreign_files_are_named_and_the_command_that_helps(tmp_path, name, data
     assert str(tmp_path) not in message
 
 
+def test_a_gzip_file_that_ends_before_anything_decodes_is_not_called_empty(tmp_path):
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(b"{}" * 100, mtime=0)[:5])
+    with pytest.raises(DamagedInput, match="the gzip stream is cut off; copy or capture it again"):
+        read_trace(path)
+
+
 @pytest.mark.parametrize("data", [b"", b" \n\n ", gzip.compress(b"", mtime=0)])
 def test_an_empty_file_is_called_empty(tmp_path, data):
     path = tmp_path / "trace.json"

@@ -17,6 +17,7 @@ from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.codes import Call as CallKind
 from traceprobe.model.codes import Source
 from traceprobe.model.events import Device
+from traceprobe.pipeline.inspection import describe
 
 LOOP = replace(EVERYTHING, pageable=True)
 KERNEL, MEMCPY, MEMSET, RUNTIME = (
@@ -272,6 +273,10 @@ def test_overheads_of_the_profiler_in_both_tables(tmp_path):
     rows = truth.seen_ranges(trace, Source.PROFILER)
     assert [(r["name"], r["t0"], r["t1"]) for r in rows] == [
         (name, 100 * k, 100 * k + 50) for k, name in enumerate(own)
+    ]
+    # None of them is a range of the program.
+    assert [text for subject, text in describe(trace) if subject == "host calls"] == [
+        f"{len(trace.host_calls)}, ranges 0"
     ]
 
 

@@ -37,3 +37,11 @@ class ImpossibleChange(TraceprobeError):
 
 class InternalError(TraceprobeError):
     """A result contradicts itself, or something unforeseen happened: the fault is traceprobe's."""
+
+
+def system_message(error: OSError) -> str:
+    """What the system says of a file, with what helps where nothing else tells."""
+    said = error.strerror or str(error)
+    if isinstance(error, PermissionError):
+        return f"{said}; ask its owner for the right to read it (chmod a+r), or for a copy"
+    return said

@@ -50,11 +50,13 @@ class CompilerWatch:
 
     def facts(self) -> dict[str, Any] | None:
         """As `traceprobe.model.sidecar.CompilerNotes`; None where nothing was compiled."""
+        found: dict[str, Any] | None = None
+        double: list[str] = []
         with suppress(Exception):
             found = graph_breaks(own_code())
-            noted = {"marked": self._marked, "double": double_code()}
-            return None if found is None else {**noted, **found}
-        return None
+        with suppress(Exception):  # of another part of PyTorch, which may fail alone
+            double = double_code()
+        return None if found is None else {"marked": self._marked, "double": double, **found}
 
     # Older versions of Dynamo tell nothing of what they compile. It may end on another thread than
     # it began on where two compile at once, so that ranges are no pushed ones.

@@ -52,7 +52,7 @@ def main() -> None:
         if bounded.is_refused_memory(error):
             what = "" if isinstance(error, MemoryError) else f" ({type(error).__name__}: {error})"
             fail(bounded.memory_message() + what)
-        from traceprobe.errors import InternalError, TraceprobeError
+        from traceprobe.errors import InternalError, TraceprobeError, system_message
 
         if isinstance(error, InternalError):
             fail(*str(error).split("\n"), f"at {ISSUES}", code=INTERNAL)
@@ -62,7 +62,7 @@ def main() -> None:
             if not error.filename and _without_folder():
                 fail("the current folder is gone; change to one that exists")
             where = f"{error.filename}: " if error.filename else ""
-            fail(f"{where}{error.strerror or error}")
+            fail(f"{where}{system_message(error)}")
         fail(
             f"internal error: {type(error).__name__}: {error}",
             f"please report it at {ISSUES}; `traceprobe inspect --anonymise` makes a copy of the "

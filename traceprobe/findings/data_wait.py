@@ -115,6 +115,13 @@ def _advice(evidence: Evidence, *, slow: bool) -> str:
             "tensors in a batch, pinned memory (`pin_memory=True`) where it is off, and a deeper "
             "queue (`prefetch_factor`)."
         )
+    if slow and loader_work.made_sooner(evidence):
+        where = "" if evidence.on_cpu else ", on the GPU where it fits,"
+        return (
+            "Start no workers: each would take longer to hand such a batch over than it takes to "
+            f"make. Keep the data in one tensor{where} and index it once for all samples of a "
+            "batch."
+        )
     works = loader_work.functions(loader) if slow and loader else []
     first = ""
     if works:
@@ -201,6 +208,8 @@ def _enough_workers(evidence: Evidence) -> str:
     workers = _workers(evidence)
     count = None if workers is None else _needed(evidence, workers)
     if loader_work.keeps_up(evidence) or (workers and count and count <= workers):
+        return ""
+    if loader_work.made_sooner(evidence):
         return ""
     if count is None:
         return ""

@@ -125,6 +125,14 @@ def idle_workers(evidence: Evidence, *, slow: bool) -> str:
     return f"{said}: the loader is faster than the step"
 
 
+def made_sooner(evidence: Evidence) -> bool:
+    """Whether the step thread makes a batch sooner than a worker would hand it over."""
+    loader = evidence.loader
+    if loader is None or loader.workers or not loader.batch_ms:
+        return False
+    return loader.batch_ms < FIXED.handing_over_ms
+
+
 def keeps_up(evidence: Evidence) -> bool:
     """Whether workers make batches faster than the steps take them.
 

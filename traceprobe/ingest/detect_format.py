@@ -68,7 +68,7 @@ def _gunzip_head(path: Path) -> bytes:
     """
     head, broken = unpacked_head(path, HEAD)
     if not head and broken is not None:
-        raise DamagedInput(f"{path.name}: the gzip stream is broken ({broken})")
+        raise DamagedInput(f"{path.name}: the gzip stream {broken}; copy or capture it again")
     return head
 
 

@@ -24,15 +24,21 @@ _LENGTH_IS_WRONG = "incorrect length check"
 
 
 def unpacked_head(path: Path, most: int) -> tuple[bytes, str | None]:
-    """The first `most` bytes behind gzip, as far as they decode, and why no more do, if so."""
+    """The first `most` bytes behind gzip, as far as they decode.
+
+    Returns:
+        With them what is wrong with the stream, as a predicate, where it holds fewer.
+    """
     stream, pieces, length = Gunzip(), list[bytes](), 0
     with path.open("rb") as file:
         for piece in stream.pieces(iter(lambda: file.read(_READ), b""), _READ):
             pieces.append(piece)
             length += len(piece)
             if length >= most:
-                break
-    return b"".join(pieces)[:most], stream.broken
+                return b"".join(pieces)[:most], None
+    if stream.broken is not None:
+        return b"".join(pieces), f"is broken ({stream.broken})"
+    return b"".join(pieces), "is cut off" if stream.inside else None
 
 
 class Gunzip:

@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from traceprobe.errors import UsageError
+from traceprobe.errors import UsageError, system_message
 from traceprobe.options import Options
 from traceprobe.pipeline.packed_part import packed, unpacked
 from traceprobe.pipeline.parallel import died
@@ -146,7 +146,7 @@ def _local(name: str) -> Iterator[Path | Lost]:
             with fsspec.open(name, "rb") as source, copy.open("wb") as target:
                 shutil.copyfileobj(source, target)
         except OSError as error:
-            yield Lost(base, f"{base}: {error.strerror or error}")
+            yield Lost(base, f"{base}: {system_message(error)}")
             return
         yield copy
 

@@ -38,7 +38,7 @@ def describe(trace: Trace) -> Iterator[Line]:
         Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()
     }
     if _on_cpu(trace):
-        yield "operators", f"{len(trace.gpu_ops):,}, ranges {len(trace.host_ranges):,}"
+        yield "operators", f"{len(trace.gpu_ops):,}, ranges {len(_named_ranges(trace)):,}"
     else:
         yield (
             "gpu ops",
@@ -46,7 +46,7 @@ def describe(trace: Trace) -> Iterator[Line]:
         )
         linked, ops = int(trace.gpu_ops["linked"].sum()), len(trace.gpu_ops)
         yield "linked", f"{linked:,} of {ops:,} GPU ops have their launch in the file"
-        yield "host calls", f"{len(trace.host_calls):,}, ranges {len(trace.host_ranges):,}"
+        yield "host calls", f"{len(trace.host_calls):,}, ranges {len(_named_ranges(trace)):,}"
     if len(trace.stream_events):
         yield "order", _order(trace.stream_events)
     if trace.profiled:
@@ -78,9 +78,13 @@ def _order(events: pl.DataFrame) -> str:
     )
 
 
+def _named_ranges(trace: Trace) -> pl.DataFrame:
+    """Ranges of the program and its libraries, without what a profiler notes of itself."""
+    return trace.host_ranges.filter(~pl.col("source").is_in(NOTES))
+
+
 def _ranges(trace: Trace) -> Iterator[Line]:
-    shown = trace.host_ranges.filter(~pl.col("source").is_in(NOTES))
-    counts = shown["name"].value_counts().rows()
+    counts = _named_ranges(trace)["name"].value_counts().rows()
     alike: dict[str, list[tuple[str, int]]] = {}
     for name, count in counts:
         text = trace.names[name]

@@ -18,7 +18,7 @@ import polars as pl
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
+from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError, system_message
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.codes import Call
 from traceprobe.model.events import Device, Trace
@@ -169,7 +169,7 @@ def or_lost(path: Path, read: Callable[[], Result]) -> Result | Lost:
     except TraceprobeError:
         raise
     except OSError as error:
-        return Lost(path.name, f"{path.name}: {error.strerror or error}")
+        return Lost(path.name, f"{path.name}: {system_message(error)}")
     except (Exception, pl.exceptions.PanicException) as error:
         if bounded.is_refused_memory(error):
             return Lost(path.name, f"{path.name}: {bounded.memory_message()}")
