@@ -84,7 +84,9 @@ def test_without_workers_the_step_thread_makes_the_batch():
 def test_no_worker_is_started_for_a_batch_that_takes_longer_to_hand_over(collate_ms, sooner):
     facts = {"workers": 0, "samples": 0, "lines": [], "item_ms": 0.03, "collate_ms": collate_ms}
     found = wait(**facts, batches_per_step=1.0)
-    assert found.advice.startswith("Start no workers: " if sooner else "Start with 1 worker: ")
+    assert found.advice.startswith(
+        "Keep the data in one tensor" if sooner else "Start with 1 worker: "
+    )
     assert any("would hide the loader" in said for said in found.evidence) is not sooner
 
 

@@ -118,9 +118,8 @@ def _advice(evidence: Evidence, *, slow: bool) -> str:
     if slow and loader_work.made_sooner(evidence):
         where = "" if evidence.on_cpu else ", on the GPU where it fits,"
         return (
-            "Start no workers: each would take longer to hand such a batch over than it takes to "
-            f"make. Keep the data in one tensor{where} and index it once for all samples of a "
-            "batch."
+            f"Keep the data in one tensor{where} and index it once for all samples of a batch; a "
+            "worker would take longer to hand such a batch over than it takes to make."
         )
     works = loader_work.functions(loader) if slow and loader else []
     first = ""
