@@ -206,11 +206,9 @@ def _enough_workers(evidence: Evidence) -> str:
     """How many workers hide the loader, where it is known how many there are."""
     workers = _workers(evidence)
     count = None if workers is None else _needed(evidence, workers)
-    if loader_work.keeps_up(evidence) or (workers and count and count <= workers):
+    if count is None or (workers and count <= workers):
         return ""
-    if loader_work.made_sooner(evidence):
-        return ""
-    if count is None:
+    if loader_work.keeps_up(evidence) or loader_work.made_sooner(evidence):
         return ""
     each = " on each rank" if len(evidence.ranks) > 1 else ""
     plural = "s" if count > 1 else ""

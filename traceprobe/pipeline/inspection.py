@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -37,8 +37,10 @@ def describe(trace: Trace) -> Iterator[Line]:
     counts = {
         Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()
     }
+    # Without what a profiler notes of itself.
+    ranges = trace.host_ranges.filter(~pl.col("source").is_in(NOTES))
     if _on_cpu(trace):
-        yield "operators", f"{len(trace.gpu_ops):,}, ranges {len(_named_ranges(trace)):,}"
+        yield "operators", f"{len(trace.gpu_ops):,}, ranges {len(ranges):,}"
     else:
         yield (
             "gpu ops",
@@ -46,12 +48,12 @@ def describe(trace: Trace) -> Iterator[Line]:
         )
         linked, ops = int(trace.gpu_ops["linked"].sum()), len(trace.gpu_ops)
         yield "linked", f"{linked:,} of {ops:,} GPU ops have their launch in the file"
-        yield "host calls", f"{len(trace.host_calls):,}, ranges {len(_named_ranges(trace)):,}"
+        yield "host calls", f"{len(trace.host_calls):,}, ranges {len(ranges):,}"
     if len(trace.stream_events):
         yield "order", _order(trace.stream_events)
     if trace.profiled:
         yield "profiler", f"records {', '.join(sorted(trace.profiled))}"
-    yield from _ranges(trace)
+    yield from _ranges(ranges, trace.names)
     yield from _markers(trace)
     quality = trace.quality
     repaired = counted(quality.events_repaired, "event")
@@ -78,16 +80,11 @@ def _order(events: pl.DataFrame) -> str:
     )
 
 
-def _named_ranges(trace: Trace) -> pl.DataFrame:
-    """Ranges of the program and its libraries, without what a profiler notes of itself."""
-    return trace.host_ranges.filter(~pl.col("source").is_in(NOTES))
-
-
-def _ranges(trace: Trace) -> Iterator[Line]:
-    counts = _named_ranges(trace)["name"].value_counts().rows()
+def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> Iterator[Line]:
+    counts = ranges["name"].value_counts().rows()
     alike: dict[str, list[tuple[str, int]]] = {}
     for name, count in counts:
-        text = trace.names[name]
+        text = names[name]
         alike.setdefault(name_template(text), []).append((text, count))
     merged = [
         # A number that never changes, as in "h2d", is part of the name.
