@@ -1,6 +1,8 @@
-"""Every error raised on purpose. They import nothing, so the command line has them at once."""
+"""Every error raised on purpose. They import next to nothing, so the command line has them at once."""
 
 from __future__ import annotations
+
+import os
 
 
 class TraceprobeError(Exception):
@@ -42,6 +44,7 @@ class InternalError(TraceprobeError):
 def system_message(error: OSError) -> str:
     """What the system says of a file, with what helps where nothing else tells."""
     said = error.strerror or str(error)
-    if isinstance(error, PermissionError):
+    # What may be read is refused for something else, such as to be started.
+    if isinstance(error, PermissionError) and not os.access(error.filename or "", os.R_OK):
         return f"{said}; ask its owner for the right to read it (chmod a+r), or for a copy"
     return said
