@@ -1,4 +1,4 @@
-"""Every error raised on purpose. They import next to nothing, so the command line has them at once."""
+"""Every error raised on purpose. They import next to nothing: the command line has them at once."""
 
 from __future__ import annotations
 
