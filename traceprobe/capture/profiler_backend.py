@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from traceprobe.capture.compiler_watch import compiler_watch
 from traceprobe.capture.cupti import detach_after_profiles
+from traceprobe.capture.gloo_threads import wait_for_gloo
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
 _HEAD = 64
@@ -90,10 +91,12 @@ class TorchBackend:
     def abandon(self) -> None:
         """Stop the profiler and drop what it holds."""
         running, self._running = self._running, None
+        wait_for_gloo()
         running.__exit__(None, None, None)
 
     def stop(self) -> None:
         """Hold the trace in memory: writing it would take the CPU from the steps that follow."""
+        wait_for_gloo()
         self._running.__exit__(None, None, None)
         self._recorded, self._running = self._running, None
 

@@ -15,6 +15,7 @@ from typing import Any
 from traceprobe.capture.blame.line_trace import LineTrace
 from traceprobe.capture.blame.own_code import own_code
 from traceprobe.capture.cupti import detach_after_profiles
+from traceprobe.capture.gloo_threads import wait_for_gloo
 from traceprobe.capture.progress import write_result
 
 SETTLING = 1
@@ -99,6 +100,7 @@ class BlameRecorder:
         """End, and leave what was recorded."""
         ended = time.perf_counter_ns()
         self._lines.stop()
+        wait_for_gloo()
         self._profile.__exit__(None, None, None)
         with (self._folder / instants_name(self._rank)).open("wb") as file:
             self._lines.instants.tofile(file)
@@ -119,6 +121,7 @@ class BlameRecorder:
         """End without names, and leave why."""
         self._lines.stop()
         if self._profile is not None:
+            wait_for_gloo()
             self._profile.__exit__(None, None, None)
             self._profile = None
         self._write({"reason": reason})
