@@ -187,7 +187,7 @@ def test_of_a_pace_that_wanders_slow_stretches_are_told():
     assert [stretch.first for stretch in run.pace[1::2]] == list(slow)
     assert [stretch.cause for stretch in run.pace[1:]] == ["unknown"] * 2 * len(slow)
     # 5 × 200 steps, 3 ms each.
-    said = "the pace wanders between .* and 13.0 ms for seconds at a time, 3,0.. ms in all"
+    said = "the pace wanders between .* and 13.0 ms for seconds at a time .3,0.. ms lost in all"
     assert re.match(said, run.notes[-1])
 
 
@@ -209,6 +209,17 @@ def test_a_short_stretch_of_a_pace_that_wanders_is_not_told():
     assert len(told(process(ms)).pace) == 1
     ms[12_000:12_150] *= 1.5
     assert [stretch.first for stretch in told(process(ms)).pace] == [0, 12_000, 12_150]
+
+
+@pytest.mark.parametrize(("ms", "count", "parts"), [(8.9, 400, 1), (11.2, 400, 1), (16, 400, 3)])
+def test_a_pace_that_is_left_for_seconds_is_told_where_it_costs_or_stands_out(ms, count, parts):
+    run_ms = steps(20_000, ms=10.0)
+    run_ms[12_000 : 12_000 + count] *= ms / 10
+    run = told(process(run_ms))
+    assert len(run.pace) == parts
+    assert any(note.startswith("the pace wanders") for note in run.notes) == (parts == 1)
+    again = np.concatenate([run_ms[:12_000], steps(8_000, ms=ms)])
+    assert [stretch.first for stretch in told(process(again)).pace] == [0, 12_000]
 
 
 def test_stretches_cover_the_run():

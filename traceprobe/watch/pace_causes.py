@@ -50,7 +50,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 def settled(processes: Sequence[Process], ms: Column, pace: Sequence[Stretch]) -> list[Stretch]:
-    """The stretches as they are told, without those of a pace that wanders."""
+    """The stretches as they are told, without those that chance makes of a machine's other work."""
     unknown = [
         n
         for n, (before, after) in enumerate(pairwise(pace), 1)
@@ -60,15 +60,31 @@ def settled(processes: Sequence[Process], ms: Column, pace: Sequence[Stretch]) -
 
 
 def joined(ms: Column, pace: Sequence[Stretch], unknown: Collection[int]) -> list[Stretch]:
-    """Stretches of a pace that wanders joined, except for those that stand out.
+    """The stretches without excursions, and of a pace that wanders those alone that stand out.
 
     Args:
         unknown: places of the stretches that nothing explains the beginning of.
     """
     if len(unknown) < WANDERING:
-        return list(pace)
+        return without(ms, pace, _excursions(pace, frozenset(unknown)))
     told = standing_out(pace)
     return without(ms, pace, [n for n in unknown if told[n] == told[n - 1]])
+
+
+def _excursions(pace: Sequence[Stretch], unknown: frozenset[int]) -> list[int]:
+    """Both changes around stretches that cost next to nothing and end at the level before them."""
+    steps, ms = _lengths(pace)
+    least = WORTH * (ms @ steps)
+    found = []
+    for n in range(1, len(pace) - 1):
+        before, after = sorted((ms[n - 1], ms[n + 1]))
+        usual = (before + after) / 2
+        small = (
+            abs(ms[n] - usual) * steps[n] < least and max(ms[n] / usual, usual / ms[n]) < STANDS_OUT
+        )
+        if small and after < SAME_LEVEL * before and {n, n + 1} <= unknown:
+            found += [n, n + 1]
+    return found
 
 
 def standing_out(pace: Sequence[Stretch]) -> list[int]:

@@ -252,6 +252,6 @@ def _wandering(pace: Sequence[Stretch], told: Sequence[Stretch]) -> Iterator[str
         lost_ms = sum(max(one.ms - usual, 0.0) * (one.stop - one.start) for one in rest)
         yield (
             f"the pace wanders between {significant(low)} and {significant(high)} ms for seconds "
-            f"at a time, {duration(1e6 * lost_ms)} in all, and nothing that was watched changes "
-            "with it: other work of the machine, as a rule"
+            f"at a time ({duration(1e6 * lost_ms)} lost in all), and nothing that was watched "
+            "changes with it: other work of the machine, as a rule"
         )
