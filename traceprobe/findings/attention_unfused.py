@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.owned_time import kernel_sites
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted, significant
 from traceprobe.model.taxonomy import KERNEL_CLASSES
@@ -53,7 +54,7 @@ def attention_unfused(evidence: Evidence) -> Answer:
         "Call `torch.nn.functional.scaled_dot_product_attention`, and let it choose its kernel: "
         "use 16 bits, no mask other than `is_causal=True`, and no `sdpa_kernel` that allows only "
         "`MATH`.",
-        evidence.kernel_sites("softmax"),
+        kernel_sites(evidence.owners, "softmax"),
         evidence.faster(usual, margin),
     )
 

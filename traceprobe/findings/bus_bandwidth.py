@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.recorded_facts import has_nvlink
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted
 from traceprobe.records.rank import Rank
@@ -59,7 +60,7 @@ def bus_bandwidth(evidence: Evidence) -> Answer:
     peak = nvlink_gbps(evidence.ranks)
     if peak is None:
         return not_applicable("no NVLink is known to join these devices")
-    if evidence.has_nvlink is False:
+    if has_nvlink(evidence.capture) is False:
         return not_applicable("these GPUs are not joined by NVLink")
     if not _one_machine(evidence.ranks):
         return not_applicable("the ranks may be on several machines, which NVLink does not join")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import ceil
 
 from traceprobe.findings import loader_work
-from traceprobe.findings.evidence import Evidence, whole
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.recorded_facts import cores, setting, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import duration, percent, significant
 from traceprobe.records.site import Site
@@ -169,7 +170,7 @@ def _workers(evidence: Evidence) -> int | None:
     if evidence.loader is not None:
         return evidence.loader.workers
     facts = evidence.workload or {}
-    workers = whole(facts.get("loader_workers", evidence.setting("workers")))
+    workers = whole(facts.get("loader_workers", setting(evidence.workload, "workers")))
     if workers is None and any(r.summary.host.loader_in_process for r in evidence.ranks):
         return 0
     return workers
@@ -214,11 +215,11 @@ def _enough_workers(evidence: Evidence) -> str:
     plural = "s" if count > 1 else ""
     claim = f"at least {count} worker{plural}{each} instead of {workers} would hide the loader"
     total = count * len(evidence.ranks)
-    if evidence.cores is None:
+    available = cores(evidence.capture)
+    if available is None:
         return f"{claim}, if the machine has a free core for each"
-    if total <= evidence.cores:
-        return f"{claim}, if {total} of the machine's {evidence.cores} cores are free for them"
+    if total <= available:
+        return f"{claim}, if {total} of the machine's {available} cores are free for them"
     return (
-        f"{claim}, more than the machine has cores ({evidence.cores}): make the samples cheaper to "
-        "load"
+        f"{claim}, more than the machine has cores ({available}): make the samples cheaper to load"
     )

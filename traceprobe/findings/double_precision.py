@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from traceprobe.findings.evidence import KERNEL_NAME, KERNEL_PHASES, Evidence
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.owned_time import KERNEL_NAME, KERNEL_PHASES
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
 from traceprobe.records.double_precision import DoublePrecision

@@ -11,8 +11,8 @@ import msgspec
 import polars as pl
 from msgspec import UNSET
 
-from traceprobe.formatting import frame_place, is_function, percent, significant
-from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.findings.owned_time import KERNEL_PHASES
+from traceprobe.formatting import percent, significant
 from traceprobe.model.sidecar import Block, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, TRANSFERS
 from traceprobe.records.loader import Loader
@@ -38,16 +38,8 @@ HOST_IDLE = ("idle_host", "idle_latency")
 """What `Evidence.host_ms` is part of."""
 UNSEEN = frozenset({"idle_data_wait", "h2d"})
 """Classes that a short capture may show less of than the run has; see `Evidence.unseen_ms`."""
-KERNEL_PHASES = tuple(p for p in COMPUTE_PHASES if p not in ("optimizer", "input"))
-"""Phases whose kernels `KERNEL_CLASSES` divide."""
-KERNEL_NAME = pl.col("kernel").cast(pl.String)
-"""Of `Evidence.owners`, whose texts are categories: what is searched for words."""
 _UPDATE = r"(^| / )Optimizer\.step#"
 """Ranges that PyTorch writes around an update, among those around an owner."""
-_INDUCTOR = r"^triton_(poi|red|per|tem|for)_"
-"""How kernels are called that `torch.compile` writes."""
-_EXACT = 1 << 53
-"""The largest count that a float holds exactly, which is more than anything here has."""
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -123,22 +115,6 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """Where in the program the time of these classes of the partition is, the most first."""
         return find_sites(self.owners, pl.col("class").is_in(classes))
 
-    def waiting_operators(self) -> list[tuple[str, float]]:
-        """Operators and lines in which the host waits for the GPU, and how often a step does.
-
-        Those with most calls first; what has neither a line nor a module or range around it is left
-        out. `torch.cuda.synchronize()` is inside of no operator.
-        """
-        waits = self.owners.filter((pl.col("class") == "idle_sync") & (pl.col("count") > 0))
-        texts = waits.with_columns(pl.col(pl.Categorical).cast(pl.String))
-        known = texts.with_columns(line=pl.coalesce("line", "within")).drop_nulls("line")
-        rows = known.group_by("call", "line", maintain_order=True).agg(pl.col("count").sum())
-        ordered = rows.sort("count", "call", "line", descending=[True, False, False])
-        return [
-            (" ".join([*([f"in `{call}`"] if "::" in (call or "") else []), _where(line)]), count)
-            for call, line, count in ordered.rows()
-        ]
-
     @cached_property
     def cpu_update_ms(self) -> float:
         """Idle time in `Optimizer.step` where it updates parameters in host memory; else 0.
@@ -152,17 +128,6 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         )
         ms = float(self.owners.filter(inside)["ms"].sum())
         return 0.0 if self.flag(ms) == "pass" else ms
-
-    def copy_sites(self, kind: str) -> list[Site]:
-        """The same of copies whose names have some words."""
-        return find_sites(self.owners, KERNEL_NAME.str.contains(kind, literal=True))
-
-    def kernel_sites(self, *classes: str) -> list[Site]:
-        """The same of kernels of forward and backward pass that are of some `KERNEL_CLASSES`."""
-        work = self.owners.filter(pl.col("class").is_in(["forward", "backward", "recompute"]))
-        names = work["kernel"].drop_nulls().unique()
-        wanted = [name for name in names if kernel_class(name) in classes]
-        return find_sites(work, pl.col("kernel").is_in(wanted))
 
     @cached_property
     def owners(self) -> pl.DataFrame:
@@ -286,15 +251,6 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """Time in these kinds of kernels of forward and backward pass."""
         return mean_class_ms(self.ranks, classes)
 
-    def named_ms(self, pattern: str) -> float:
-        """Time in kernels of forward and backward pass whose names a regular expression finds."""
-        named = pl.col("class").is_in(KERNEL_PHASES) & KERNEL_NAME.str.contains(pattern)
-        return float(self.owners.filter(named)["ms"].sum())
-
-    def inductor_ms(self) -> float:
-        """Time in kernels of forward and backward pass that `torch.compile` wrote."""
-        return self.named_ms(_INDUCTOR)
-
     def faster(self, ms: float, margin: float) -> Changes | None:
         """Kernels of forward and backward pass made so much faster that this time goes.
 
@@ -416,34 +372,6 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         known = [0.0 if ns is UNSET else ns.get(phase, 0) / steps for ns, steps in hosts]
         return min(self.host_ms(), fmean(known) / 1e6)
 
-    @property
-    def cores(self) -> int | None:
-        """CPUs that a process of the program may use, where the capture recorded it."""
-        return whole(_mapping(self.capture, "hardware").get("cpu_count")) or None
-
-    @property
-    def has_nvlink(self) -> bool | None:
-        """Whether NVLink joins the GPUs of the machine; None where the capture did not record it.
-
-        As `nvidia-smi topo` calls connections: NV and the number of links.
-        """
-        joined = _mapping(self.capture, "hardware").get("links")
-        names = [name for name in joined if name] if isinstance(joined, list) else []
-        if not names:
-            return None
-        return any(isinstance(name, str) and name.startswith("NV") for name in names)
-
-    @property
-    def allows_tf32(self) -> bool:
-        """Whether the capture recorded that products and convolutions may both use TF32."""
-        flags = _mapping(self.capture, "flags")
-        products = flags.get("matmul_precision") in ("high", "medium")
-        return products and flags.get("cudnn_allow_tf32") is True
-
-    def setting(self, name: str) -> object:
-        """A setting of the program, where the capture recorded it; else None."""
-        return _mapping(self.workload or {}, "settings").get(name)
-
     def worst(self, *classes: str) -> str:
         """The rank with the largest share, as a phrase; empty for a single rank."""
         if len(self.ranks) < 2:
@@ -462,21 +390,3 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def of_steps(self, spent: Iterable[tuple[float, int]]) -> float:
         """Mean of the ranks, ms per step, of ns and the steps of those ranks that have any."""
         return sum(ns / steps for ns, steps in spent) / len(self.ranks) / 1e6
-
-
-def _where(place: str) -> str:
-    """A line, a function or a module, in a sentence."""
-    return frame_place(place) if is_function(place) else f"at {place}"
-
-
-def whole(recorded: object) -> int | None:
-    """A count that a capture recorded; None for what is none: any job may write into its trace."""
-    if not isinstance(recorded, int) or isinstance(recorded, bool):
-        return None
-    return recorded if 0 <= recorded <= _EXACT else None
-
-
-def _mapping(recorded: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A mapping within what a capture recorded; empty where there is none."""
-    found = recorded.get(name)
-    return found if isinstance(found, Mapping) else {}

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from traceprobe.findings.attention_unfused import counted_ms
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.host_stalls import cost_ms, line_sites
+from traceprobe.findings.owned_time import inductor_ms
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted, plain, significant
 from traceprobe.model.sidecar import CompilerNotes
@@ -107,7 +108,7 @@ def _notes(evidence: Evidence) -> CompilerNotes | None:
     notes = evidence.compiler
     if notes is None or "operators" in evidence.profiled or compiled_regions(evidence):
         return None
-    return None if evidence.flag(evidence.inductor_ms()) == "pass" else notes
+    return None if evidence.flag(inductor_ms(evidence.owners)) == "pass" else notes
 
 
 def _noted(evidence: Evidence) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.h2d_exposed import UPDATED
+from traceprobe.findings.owned_time import copy_sites
 from traceprobe.findings.pinning import copies_of, handing_over_ms, pinned
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
@@ -47,7 +48,7 @@ def h2d_pageable(evidence: Evidence) -> Answer:
         UPDATED
         if evidence.cpu_update_ms
         else "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
-        evidence.copy_sites("Pageable -> Device"),
+        copy_sites(evidence.owners, "Pageable -> Device"),
         # Pinned copies do not make the host wait.
         Changes(
             removed=frozenset({"sync", "data-wait"} if handed else {"sync"}),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.host_stalls import look_at, more_without_profiler, pause_ms
+from traceprobe.findings.owned_time import inductor_ms
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
@@ -48,7 +49,7 @@ def host_pauses(evidence: Evidence) -> Answer:
 def _compiles(evidence: Evidence) -> str:
     """That it may be the compiler, where the program uses it and the trace has no rows of it."""
     shown = evidence.compiler is not None and evidence.compiler.marked
-    if shown or "operators" in evidence.profiled or not evidence.inductor_ms():
+    if shown or "operators" in evidence.profiled or not inductor_ms(evidence.owners):
         return ""
     return (
         " The program is compiled, and this trace does not record the compiler: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.owned_time import named_ms
 from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
@@ -26,7 +27,7 @@ def replays_graphs(evidence: Evidence) -> bool:
 
     Where replays are recorded as a whole, by their time.
     """
-    replays = evidence.named_ms("^CUDA graph ")
+    replays = named_ms(evidence.owners, "^CUDA graph ")
     if replays and 2 * replays > evidence.kernel_ms(*KERNEL_CLASSES):
         return True
     each = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.owned_time import named_ms
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
 
@@ -36,7 +37,7 @@ def memory_format(evidence: Evidence) -> Answer:
         return not_applicable("no kernels that convert between NCHW and NHWC")
     status = evidence.flag(ms)
     most = ms + evidence.kernel_ms("other")
-    slow = evidence.named_ms(_BATCH_NORM) - FIXED.norm_conversions * ms
+    slow = named_ms(evidence.owners, _BATCH_NORM) - FIXED.norm_conversions * ms
     return Answer(
         status,
         [f"{evidence.amount(ms)} in kernels that convert NCHW to NHWC or back"],

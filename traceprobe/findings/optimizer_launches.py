@@ -6,9 +6,10 @@ from statistics import fmean
 
 from msgspec import UnsetType
 
-from traceprobe.findings.evidence import HOST_IDLE, Evidence, whole
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.optimizer_cost import cheaper_updates
 from traceprobe.findings.optimizer_forms import better_form, is_fused
+from traceprobe.findings.recorded_facts import whole
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED

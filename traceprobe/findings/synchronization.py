@@ -8,6 +8,7 @@ from statistics import fmean
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.owned_time import waiting_operators
 from traceprobe.findings.rule import NO_CALLS, Answer, rule
 from traceprobe.formatting import counted, plain, shorten
 from traceprobe.replay.scenario import Changes
@@ -77,7 +78,7 @@ def _calls(evidence: Evidence) -> str:
 
 def _places(evidence: Evidence) -> str:
     """The operators that wait, with their lines; empty where the trace has neither."""
-    places = evidence.waiting_operators()
+    places = waiting_operators(evidence.owners)
     named = [f"{plain(n)} {shorten(place, MAX_NAME)}" for place, n in places[:MOST_PLACES]]
     return ", ".join(named) + (", …" if len(places) > MOST_PLACES else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.recorded_facts import allows_tf32
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
 
@@ -35,7 +36,7 @@ def tf32_off(evidence: Evidence) -> Answer:
         return Answer(status, [time])
     if evidence.vendor == "amd":
         return not_applicable("PyTorch's switches for TF32 are those of NVIDIA's GPUs")
-    if evidence.allows_tf32:
+    if allows_tf32(evidence.capture):
         return Answer("pass", [f"{time}; TF32 is allowed, but libraries chose these anyway"])
     devices = evidence.devices()
     if devices is None:

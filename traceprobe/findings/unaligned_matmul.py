@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, whole
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.owned_time import kernel_sites
+from traceprobe.findings.recorded_facts import setting, whole
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
 
@@ -40,7 +42,7 @@ def unaligned_matmul(evidence: Evidence) -> Answer:
         "Pad the sizes of these matrices, such as a vocabulary of 50257 to 50304, or use "
         "`torch.compile`, which pads by itself. Rows of 16 bytes (8 numbers in bf16 or fp16, 4 in "
         "TF32, 16 in int8 or fp8) are enough, multiples of 128 bytes are best.",
-        evidence.kernel_sites("matmul_unaligned"),
+        kernel_sites(evidence.owners, "matmul_unaligned"),
         evidence.faster(ms * (1 - usual), margin),
     )
 
@@ -60,7 +62,7 @@ def _kept(evidence: Evidence) -> tuple[float, float, float]:
 def _vocabulary(evidence: Evidence) -> str:
     """Whether it is the vocabulary, where the capture knows its size and the precision."""
     size = whole((evidence.workload or {}).get("vocabulary"))
-    each = BYTES.get(str(evidence.setting("precision")))
+    each = BYTES.get(str(setting(evidence.workload, "precision")))
     if size is None or each is None or size * each % FIXED.aligned_bytes == 0:
         return ""
     best = FIXED.best_aligned_bytes // each

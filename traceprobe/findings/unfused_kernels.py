@@ -5,6 +5,7 @@ from __future__ import annotations
 from traceprobe.findings.attention_unfused import counted_ms
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.graph_breaks import eager_ms, launched_ms
+from traceprobe.findings.owned_time import kernel_sites
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import significant
 from traceprobe.verdict.thresholds import FIXED
@@ -57,7 +58,7 @@ def unfused_kernels(evidence: Evidence) -> Answer:
         None if converted else evidence.saving(left, "other", "softmax"),
         "`torch.compile` fuses them; without it, use fused operations "
         "(`scaled_dot_product_attention`, fused losses and norms).",
-        evidence.kernel_sites("other", "softmax"),
+        kernel_sites(evidence.owners, "other", "softmax"),
         evidence.faster(FIXED.fusion_usual * left, FIXED.fusion_margin),
     )
 
