@@ -15,6 +15,7 @@ from traceprobe.compare import noise
 from traceprobe.compare.compare import ENOUGH_STEPS, compare, part
 from traceprobe.compare.run import NothingToCompare, Observed, default_label, observe
 from traceprobe.model.taxonomy import PARTITION
+from traceprobe.records.loader import Loader
 from traceprobe.records.operator_calls import MOST_OPERATORS, OperatorCalls
 from traceprobe.records.rank import DeviceInfo
 from traceprobe.records.report import ObserverEffect
@@ -188,6 +189,23 @@ def test_steps_of_different_sizes_are_compared_by_sample():
     assert found.settings == {"batch_size": [10, 20], "samples_per_step": [10, 20]}
     assert "per-sample" in {caution.code for caution in found.cautions}
     assert found.base.samples_per_second == pytest.approx(1e3, rel=0.02)
+
+
+def loaded(batches_per_step, batch_size, workers=2):
+    return Loader(workers=workers, batch_size=batch_size, batches_per_step=batches_per_step)
+
+
+def test_the_loader_tells_how_many_samples_a_step_holds_where_the_program_does_not():
+    base = run({"forward": 10}, loader=loaded(1.0, 16))
+    new = run({"forward": 20}, label="new", loader=loaded(1.98, 16, workers=4))
+    found = compare(base, new)
+    assert (found.per, found.direction) == ("sample", "unchanged")
+    assert (found.base.samples_per_step, found.new.samples_per_step) == (16, 32)
+    assert found.settings == {"workers": [2, 4]}
+    assert run({"forward": 10}, loader=loaded(1.5, 16)).per_step("samples") is None
+    assert run({"forward": 10}, loader=loaded(1.0, None)).per_step("samples") is None
+    told = run({"forward": 10}, loader=loaded(1.0, 16), workload=workload(10))
+    assert told.per_step("samples") == 10
 
 
 def test_cautions_about_devices_ranks_profilers_and_verdicts():

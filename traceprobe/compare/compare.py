@@ -196,8 +196,8 @@ def _direction(base: Observed, new: Observed, step: Change) -> Direction:
 
 def _settings(base: Observed, new: Observed) -> dict[str, list[Any]]:
     """Settings that both captures recorded and that differ."""
-    before: Mapping[str, Any] = settings(base.report.workload)
-    after: Mapping[str, Any] = settings(new.report.workload)
+    before: Mapping[str, Any] = settings(base.report)
+    after: Mapping[str, Any] = settings(new.report)
     return {
         name: [before[name], after[name]]
         for name in before

@@ -13,11 +13,18 @@ from traceprobe.compare.noise import Floats
 from traceprobe.errors import UsageError
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.comparison import Basis, RunSummary
+from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Iteration, Rank
 from traceprobe.records.report import Report
 
 LEAST_STEPS = 3
 """Steps below which there is no mean worth comparing, as for the verdict."""
+
+PARTIAL = 0.1
+"""Relative distance from a whole number of batches a step that the end of an epoch may make."""
+
+LOADER = ("workers", "batch_size", "prefetch_factor", "pin_memory", "persistent_workers")
+"""Settings of a loader, by the names of `torch.utils.data.DataLoader` without their `num_`."""
 
 
 class NothingToCompare(UsageError):
@@ -58,10 +65,23 @@ class Observed(msgspec.Struct, frozen=True):
         return self.unprofiled_step_ms or float(self.step_ms.mean())
 
     def per_step(self, unit: str) -> float | None:
-        """Samples or tokens of all ranks in a step; None where the capture did not record it."""
+        """Samples or tokens of all ranks in a step; None where the capture did not record it.
+
+        Samples are those of the loader that feeds the steps where the program does not tell: each
+        rank is taken to have its own.
+        """
         value = (self.report.workload or {}).get(f"{unit}_per_step")
-        usable = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-        return float(value) if usable and value is not None else None
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+            return float(value)
+        return self._loaded() if unit == "samples" else None
+
+    def _loaded(self) -> float | None:
+        loader = self.report.loader
+        if not isinstance(loader, Loader) or not loader.batch_size:
+            return None
+        batches = round(loader.batches_per_step)
+        whole = batches > 0 and abs(loader.batches_per_step - batches) <= PARTIAL * batches
+        return float(loader.batch_size * batches * self.world_size) if whole else None
 
     @property
     def world_size(self) -> int:
@@ -144,7 +164,7 @@ def summarize(run: Observed) -> RunSummary:
         bound=report.verdict.bound,
         secondary=report.verdict.secondary,
         confidence=report.verdict.confidence,
-        settings=settings(report.workload),
+        settings=settings(report),
     )
 
 
@@ -157,10 +177,16 @@ def device_names(ranks: Sequence[Rank]) -> list[str]:
     return sorted({name.removeprefix("NVIDIA ") for name in names})
 
 
-def settings(workload: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a capture recorded of its program, one level deep; nothing nested survives."""
+def settings(report: Report) -> dict[str, Any]:
+    """What a capture recorded of its program, one level deep; nothing nested survives.
+
+    With what it saw of the loader that feeds the steps, where the program does not tell that.
+    """
     flat: dict[str, Any] = {}
-    for name, value in (workload or {}).items():
+    if isinstance(report.loader, Loader):
+        known = {name: getattr(report.loader, name) for name in LOADER}
+        flat |= {name: value for name, value in known.items() if value is not None}
+    for name, value in (report.workload or {}).items():
         inner = value.items() if isinstance(value, dict) else [(name, value)]
         flat |= {
             str(key): item

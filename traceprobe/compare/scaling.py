@@ -109,9 +109,7 @@ def _by_size(runs: Sequence[Observed]) -> dict[int, Observed]:
         raise NothingToCompare(
             "scaling needs runs of at least two world sizes; record the program on 1, 2, 4 … ranks"
         )
-    programs = {
-        name: run for run in by_size.values() if (name := settings(run.report.workload).get("name"))
-    }
+    programs = {name: run for run in by_size.values() if (name := settings(run.report).get("name"))}
     if len(programs) > 1:
         named = ", ".join(f"{run.label} of {name}" for name, run in programs.items())
         raise NothingToCompare(f"the runs are of different programs: {named}")
@@ -224,7 +222,7 @@ def _sized(run: Observed, step: float, work: float) -> Sized:
 
 def _accumulated(run: Observed) -> int:
     """Backward passes of a step, of which only the last has gradients to send."""
-    value = settings(run.report.workload).get("accumulate")
+    value = settings(run.report).get("accumulate")
     return value if isinstance(value, int) and value > 1 else 1
 
 

@@ -203,6 +203,6 @@ def cautions(
 
 
 def _different(runs: Sequence[Observed]) -> list[str]:
-    recorded = [settings(run.report.workload) for run in runs]
+    recorded = [settings(run.report) for run in runs]
     shared = set.intersection(*map(set, recorded)) - OF_THE_SIZE
     return sorted(name for name in shared if len({str(values[name]) for values in recorded}) > 1)

@@ -159,7 +159,7 @@ def cautions(
 ) -> Iterator[Message]:
     """What a reader should know before believing the numbers, by stable codes."""
     runs = (base, new)
-    programs = [str(settings(run.report.workload).get("name") or "") for run in runs]
+    programs = [str(settings(run.report).get("name") or "") for run in runs]
     if all(programs) and programs[0] != programs[1]:
         yield Message(
             "different-workloads",
