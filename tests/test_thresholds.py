@@ -38,7 +38,7 @@ ALLOWED = {
     "student.py": dict.fromkeys(
         (3, 4, 5, 7, 15, 16, 17, 19, 96, 384), "of Cornish and Fisher's expansion"
     ),
-    "evidence.py": {53: "bits of a float's integers"},
+    "recorded_facts.py": {53: "bits of a float's integers"},
     "headroom.py": {
         1e12: "a unit",
         20: "a unit, as a power of two",

@@ -28,6 +28,7 @@ class RecordingPlan(Plan):
             around it.
         shapes, stacks, memory: what torch.profiler records besides; each slows the host.
         simulate: whether the loop may be given tensors without data, to predict its memory.
+        root: the process that all those of the program come from; 0 for each by itself.
         blame: whether names of lines, modules and shapes are recorded in steps after these.
     """
 
@@ -43,6 +44,7 @@ class RecordingPlan(Plan):
     stacks: bool = False
     memory: bool = False
     simulate: bool = False
+    root: int = 0
     blame: bool = False
 
     @property

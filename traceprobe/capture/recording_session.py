@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from traceprobe.capture.block_lengths import BlockLengths
 from traceprobe.capture.calibration_facts import calibration, throughput
 from traceprobe.capture.compiler_watch import compiler_watch
+from traceprobe.capture.cpu_readings import cpu_between, read_cpu
 from traceprobe.capture.device import computes, peak_memory, synchronize, watch_peak_memory
 from traceprobe.capture.device_clock import DeviceClock
 from traceprobe.capture.hardware import collect_environment
@@ -207,12 +208,14 @@ class RecordingSession:
             loaders.begin()
         steps = self._lengths.unprofiled(planned)
         self._timed = block = TimedBlock(profiled=False)
+        cpu = read_cpu(self.plan.root or os.getpid())
         block.mark()
         for made in range(1, steps + 1):
             yield True
             if made == steps:
                 synchronize()
             block.mark()
+        block.cpu = cpu_between(cpu, read_cpu(self.plan.root or os.getpid()))
         self._timed = None
         if first:
             loaders.end(self.plan.folder, steps)

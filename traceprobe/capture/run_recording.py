@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,7 +88,7 @@ def run_recording(
     """
     tool = nsys_tool.find_nsys() if request.plan.backend == "nsys" else None
     with workspace(folder) as work:
-        plan = replace(request.plan, folder=str(work))
+        plan = replace(request.plan, folder=str(work), root=os.getpid())
         command = rank_command(request.program, request.processes, work)
         if tool is not None:
             command = nsys_tool.nsys_command(

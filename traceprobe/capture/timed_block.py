@@ -30,13 +30,15 @@ class TimedBlock:
     Args:
         marks: beginning of each step and the end of the last, ns of `time.perf_counter_ns`.
         waits: ns in the loader's `next`, one a step; empty where nobody measures them.
-        clock: the device meanwhile, fields of `traceprobe.model.sidecar.BlockClock`.
+        clock, cpu: device and cores meanwhile, fields of `BlockClock` and `BlockCpu` of
+            `traceprobe.model.sidecar`.
     """
 
     profiled: bool
     marks: list[int] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
     clock: dict[str, Any] = field(default_factory=dict)
+    cpu: dict[str, Any] = field(default_factory=dict)
 
     def mark(self) -> None:
         """A step ends, or the first one begins."""
@@ -72,6 +74,7 @@ class TimedBlock:
             "data_wait_ms": waited,
             "kept": kept,
             **({"clock": self.clock} if self.clock else {}),
+            **({"cpu": self.cpu} if self.cpu else {}),
         }
 
 

@@ -127,6 +127,23 @@ class BlockClock(msgspec.Struct, frozen=True, kw_only=True):
     samples: Count = 0
 
 
+class BlockCpu(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine's cores during a block of steps.
+
+    Args:
+        ran, waited: threads of the process, mean over the time: that ran, and that could have and
+            had no core. loop_waited: share of the time in which the loop's thread had none.
+        others: cores that other programs used; None where nobody knows.
+        cores: that the process has the time of.
+    """
+
+    ran: Rate
+    waited: Rate
+    loop_waited: Rate
+    others: Rate | None = None
+    cores: Count
+
+
 class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of a recording in a row, synchronised at both ends.
 
@@ -142,6 +159,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     data_wait_ms: Waiting | None = None
     kept: bool = True
     clock: BlockClock | UnsetType = UNSET
+    cpu: BlockCpu | UnsetType = UNSET
 
 
 class Warmup(msgspec.Struct, frozen=True, kw_only=True):

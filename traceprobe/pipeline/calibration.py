@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from statistics import fmean, median
 
@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
 from traceprobe.findings.recorded_clock import recorded_clock
-from traceprobe.formatting import plain, significant
+from traceprobe.findings.recorded_cores import recorded_cores
+from traceprobe.formatting import percent, plain, significant
 from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.sidecar import STEP_MS, Block, Sidecar
 from traceprobe.model.step_names import OF_PROFILER, OURS
@@ -79,7 +80,11 @@ def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options)
             f"The step without the profiler is in doubt: {doubt}. Record with more steps "
             "(`--warmup`, `--most-warmup`, `--calibrate`), alone on the machine."
         )
-    clocks = [recorded_clock(each) for each in blocks(parts, records).values()]
+    timed = blocks(parts, records)
+    busy = _busy_machine(timed)
+    if busy is not None:
+        warnings["busy-machine"] = busy
+    clocks = [recorded_clock(each) for each in timed.values()]
     if not own and any(clock.changed for clock in clocks):
         doubt = (
             "the GPU's clock was not the same in the steps with and without the profiler, so one "
@@ -89,6 +94,22 @@ def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options)
     waits_ns = recorded_waits_ns(parts, records) if believed else {}
     return Timed(
         noted if believed else None, waits_ns, slowest_loader(parts), recording, doubt, warnings
+    )
+
+
+def _busy_machine(timed: Mapping[int, Sequence[Block]]) -> str | None:
+    """That other programs had the cores while this one was recorded, of the worst rank."""
+    each = [found for read in timed.values() if (found := recorded_cores(read)) is not None]
+    worst = max(
+        (found for found in each if found.busy), key=lambda found: found.lacking, default=None
+    )
+    if worst is None:
+        return None
+    return (
+        "The machine was busy: the program's threads had no core "
+        f"{percent(worst.lacking)} of the time in which they could run, while other programs used "
+        f"{significant(worst.others or 0.0)} of the {worst.cores} cores. Times, and what limits "
+        "the step, are those of a busy machine: record again when it is free."
     )
 
 

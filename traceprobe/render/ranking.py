@@ -17,6 +17,8 @@ from traceprobe.verdict.bounds import deciding
 MAX_DETAILED_RANKS = 8
 RECURRING = "long-iterations"
 """What is about any bound: the shares count what some iterations do more than the others."""
+ENABLING = "cpu-oversubscribed"
+"""What holds up all that a step does: what else would save is only known without it."""
 SAME_SAVING = 0.01
 """Relative difference up to which two savings of the same time are one."""
 SUBJECTS = {
@@ -25,6 +27,7 @@ SUBJECTS = {
     "bus-bandwidth": "communication",
     "communication-exposed": "communication",
     "communication-skew": "communication",
+    "cpu-oversubscribed": "compute",
     "data-wait": "io",
     "ddp-buckets": "communication",
     "double-precision": "compute",
@@ -84,6 +87,7 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     chosen = [f for f in worth if f in saving or f in about]
     chosen = chosen or [f for f in worth if _shares(f)]
     lead = [f for f in about[:1] if f.predicted is UNSET]
+    lead = [f for f in chosen if f.id == ENABLING and f.status == "fail"] or lead
     return _distinct(sorted(chosen, key=lambda f: f not in lead))[:most]
 
 

@@ -173,6 +173,18 @@ class Constants(msgspec.Struct, frozen=True):
     clock_others_percent: Annotated[
         float, "% of the time", "that other processes use the GPU", "chosen: as much of a step"
     ] = 5.0
+    busy_machine: Annotated[
+        float,
+        "share of the time",
+        "threads lack cores that other programs use",
+        "measured on two cores: 0 to 2 % alone, 30 to 75 % beside one or two programs",
+    ] = 0.10
+    cores_of_others: Annotated[
+        float,
+        "cores",
+        "that others use for each thread that waits, from which on they have them",
+        "chosen: half of what is missing",
+    ] = 0.5
     fewest_steady: Annotated[
         int, "iterations", "left where others are left out", "`min_iterations`"
     ] = FEWEST_STEADY

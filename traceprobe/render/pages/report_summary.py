@@ -29,7 +29,13 @@ from traceprobe.verdict.wording import how_sure
 MAX_EVIDENCE = 3
 MAX_FIRST = 180
 """Characters of the first advice."""
-_OF_SOMETHING_ELSE = ("inference-server", "missing-pages", "truncated-file", "unfinished-write")
+_MISLEADING = (
+    "busy-machine",
+    "inference-server",
+    "missing-pages",
+    "truncated-file",
+    "unfinished-write",
+)
 """Codes of warnings without which all else would mislead."""
 ITEM = "-"
 """Before each sentence of a list."""
@@ -84,7 +90,7 @@ def terminal(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
                 *_ablation(report)[:1],
                 *_probes(report)[:1],
                 Text(_straggler(report)[:1] if _skewed(report) else []),
-                Text(_of_something_else(report), "note:", "unclear"),
+                Text(_misleading(report), "note:", "unclear"),
             ],
             [Text(report.verdict.missing[1:], ITEM)],
             [*_fixes(report), Text(report_headroom.sentences(report))],
@@ -93,9 +99,9 @@ def terminal(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     )
 
 
-def _of_something_else(report: Report) -> list[str]:
-    """What the trace is of, where it is not the whole of a training's recording."""
-    return [w.message for w in report.quality.warnings if w.code in _OF_SOMETHING_ELSE]
+def _misleading(report: Report) -> list[str]:
+    """What to know before the verdict: what the trace is of, or that the machine was busy."""
+    return [w.message for w in report.quality.warnings if w.code in _MISLEADING]
 
 
 def verbose(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:

@@ -1,0 +1,67 @@
+"""What a recording read of the machine's cores: whether the program had those that it wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from traceprobe.formatting import percent, significant
+from traceprobe.model.sidecar import Block, BlockCpu
+from traceprobe.verdict.thresholds import FIXED
+
+
+class RecordedCores(msgspec.Struct, frozen=True):
+    """Means over the steps of a rank without a profiler; `BlockCpu` has the fields."""
+
+    ran: float
+    waited: float
+    loop_waited: float
+    others: float | None
+    cores: int
+
+    @property
+    def lacking(self) -> float:
+        """Share of the time for which threads that could run had no core; the loop's, if larger."""
+        wanted = self.ran + self.waited
+        return max(self.loop_waited, self.waited / wanted if wanted else 0.0)
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is other programs that had them."""
+        return self.others is not None and self.others >= FIXED.cores_of_others * self.waited
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs had them so long that all times are of a busy machine."""
+        return self.shared and self.lacking >= FIXED.busy_machine
+
+    @property
+    def sentence(self) -> str:
+        """What of it is worth saying."""
+        return (
+            f"in steps without the profiler, {significant(self.waited)} of the program's threads "
+            f"could run and had no core while {significant(self.ran)} ran, as means over the time; "
+            f"the loop's own had none {percent(self.loop_waited)} of the time"
+        )
+
+
+def recorded_cores(blocks: Sequence[Block]) -> RecordedCores | None:
+    """What the blocks of a rank that count say of the cores; None where they say nothing."""
+    counted = [b for b in blocks if b.kept and not b.profiled]
+    read = [(b.cpu, b.steps * b.step_ms) for b in counted if isinstance(b.cpu, BlockCpu)]
+    ms = sum(length for _, length in read)
+    if not ms:
+        return None
+
+    def mean(name: str) -> float:
+        return float(sum(getattr(cpu, name) * length for cpu, length in read)) / ms
+
+    known = all(cpu.others is not None for cpu, _ in read)
+    return RecordedCores(
+        ran=mean("ran"),
+        waited=mean("waited"),
+        loop_waited=mean("loop_waited"),
+        others=mean("others") if known else None,
+        cores=min(cpu.cores for cpu, _ in read),
+    )
