@@ -169,6 +169,25 @@ def test_without_a_profiler_decides_where_both_runs_timed_it():
     assert alone.gate.decision == "pass"
 
 
+def test_a_step_of_other_conditions_is_not_compared():
+    base, new = plain(run({"forward": 10}), 2.0), run({"forward": 10}, label="new")
+    effect = replace(plain(new, 20.0).report.quality.observer_effect, other_conditions=True)
+    quality = replace(new.report.quality, observer_effect=effect)
+    new = replace(new, report=replace(new.report, quality=quality))
+    assert (new.unprofiled_step_ms, new.basis) == (None, "traced")
+    assert compare(base, new, 0.05).gate.decision == "pass"
+
+
+def test_what_both_mixes_of_a_verdict_are_is_told_in_words():
+    mixed = make_report("mixed")
+    mixed = replace(mixed, verdict=replace(mixed.verdict, bound="mixed", secondary="io+overhead"))
+    parts = {"forward": 10}
+    base, new = run(parts, verdict=mixed.verdict), run(parts, label="new", verdict=mixed.verdict)
+    told = compare(base, new).to_markdown()
+    assert "mixed, I/O and overhead" in told
+    assert "io+overhead" not in told
+
+
 def test_a_step_never_gets_shorter_by_more_than_it_took():
     base = run({"forward": 20}, spread=0.5)
     new = run({"forward": 4}, label="new")

@@ -303,7 +303,7 @@ def test_98_percent_of_kernel_time_should_have_a_phase_on_every_rank(shares, sta
 def test_a_profiler_that_costs_a_tenth_of_the_step_distorts(unprofiled, status):
     finding = find("profiler-distortion", records.rank(step()), unprofiled_ms=unprofiled)
     assert finding.status == status
-    assert f"(x {1_000 / unprofiled:.2f})" in finding.evidence[0]
+    assert f"(× {1_000 / unprofiled:.2f})" in finding.evidence[0]
     assert "--unprofiled-step-ms" not in finding.advice  # it is known
 
 
@@ -321,6 +321,33 @@ def test_marks_of_a_profiler_matter_where_overhead_does(shares, profiled, status
     finding = find("profiler-distortion", records.rank(step(**shares)), profiled=profiled)
     assert (finding.status, finding.saving_ms_per_step) == (status, None)
     assert finding.advice or status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("profiled", "options"),
+    [
+        ({"stacks", "memory"}, ["with_stack", "profile_memory"]),
+        ({"stacks"}, ["with_stack"]),
+        ((), []),
+    ],
+)
+def test_only_options_that_were_on_are_to_be_switched_off(profiled, options):
+    marks = {"operators", *profiled}
+    known = find("profiler-distortion", records.rank(step()), profiled=marks, unprofiled_ms=500)
+    late = records.rank(step(overhead=100))
+    unknown = find("profiler-distortion", late, profiled=marks)
+    for finding in (known, unknown):
+        assert finding.status == "warn"
+        named = [o for o in ("with_stack", "profile_memory") if o in finding.advice]
+        assert named == options
+
+
+def test_a_step_of_other_conditions_corrects_nothing():
+    whole = evidence(records.rank(step()), unprofiled_ms=500)
+    effect = replace(whole.quality.observer_effect, other_conditions=True)
+    quality = replace(whole.quality, observer_effect=effect)
+    found = findings.RULES["profiler-distortion"](replace(whole, quality=quality))
+    assert "not corrected for it" in found.evidence[0]
 
 
 SMALL = {"mean_kernel_us": 9.9, "launches_per_step": 501.0}

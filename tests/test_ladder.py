@@ -56,6 +56,15 @@ def test_the_headline_names_what_gained_and_what_lost():
     assert "most" not in ladder(runs[1:], ["", "worse"]).headline
 
 
+def test_rungs_of_which_some_are_calibrated_are_all_told_as_traced():
+    runs = chain()
+    mixed = ladder([plain(runs[0], 12.0), *runs[1:]])
+    assert [r.run.basis for r in mixed.rungs] == ["traced"] * 3
+    assert mixed.rungs[1].speedup == ladder(runs).rungs[1].speedup
+    told = [[c.code for c in r.cautions if c.code == "different-bases"] for r in mixed.rungs]
+    assert told == [[], ["different-bases"], ["different-bases"]]
+
+
 def test_words_of_the_caller_go_first_and_missing_rungs_are_told():
     lost = Missing(label="d", change="8 GPUs", reason="there are 4")
     found = ladder(chain(), ["fp32", "half", "nothing"], [lost], "mine")

@@ -624,7 +624,7 @@ def test_how_sure_a_verdict_is_in_words(values, words):
     ],
 )
 def test_what_comes_after_the_bound(bound, secondary, words):
-    assert runner_up(replace(VERDICT, bound=bound, secondary=secondary)) == words
+    assert runner_up(bound, secondary) == words
 
 
 def test_the_page_is_called_as_the_headline_says():

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from traceprobe.compare import text as words
 from traceprobe.compare.compare import compare
-from traceprobe.compare.run import Observed, summarize
+from traceprobe.compare.run import Observed, as_traced, summarize
 from traceprobe.formatting import pace, significant
 from traceprobe.records.comparison import Per, scale_of
 from traceprobe.records.ladder import Ladder, Missing, Rung, Suggestion
-from traceprobe.records.report import Report
+from traceprobe.records.report import Message, Report
 from traceprobe.render.ranking import first_fixes
 from traceprobe.version import __version__
+
+AS_TRACED = Message(
+    "different-bases",
+    "Its step without a profiler is not known, so the steps of all rungs are as traced.",
+)
 
 
 def ladder(
@@ -30,11 +37,19 @@ def ladder(
         missing: rungs that could not be measured.
         name: of the chain.
     """
-    per = _per(runs)
+    per, known = _per(runs), [run.basis for run in runs]
+    last = runs[-1].report
+    if len(set(known)) > 1:
+        runs = [as_traced(run) for run in runs]
     rungs = [_first(runs[0], changes[0] if changes else "")]
     for place, (before, run) in enumerate(pairwise(runs), start=1):
         change = changes[place] if place < len(changes) else ""
         rungs.append(_rung(runs[0], before, run, change, per))
+    if len(set(known)) > 1:
+        rungs = [
+            rung if basis == "unprofiled" else replace(rung, cautions=[*rung.cautions, AS_TRACED])
+            for rung, basis in zip(rungs, known, strict=True)
+        ]
     return Ladder(
         schema_version=Ladder.SCHEMA_VERSION,
         traceprobe_version=__version__,
@@ -44,7 +59,7 @@ def ladder(
         rungs=rungs,
         missing=list(missing),
         limits=_limits(runs[-1]),
-        suggestions=_suggestions(runs[-1].report),
+        suggestions=_suggestions(last),
     )
 
 

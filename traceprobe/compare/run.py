@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceprobe.compare.noise import Floats
 from traceprobe.errors import UsageError
@@ -50,9 +51,9 @@ class Observed(msgspec.Struct, frozen=True):
 
     @property
     def unprofiled_step_ms(self) -> float | None:
-        """Step time without a profiler, ms; None where it is not known."""
+        """Step time without a profiler, ms; None where it is not known of steps like these."""
         effect = self.report.quality.observer_effect
-        return None if effect is None else effect.unprofiled_step_ms
+        return None if effect is None or effect.other_conditions else effect.unprofiled_step_ms
 
     @property
     def basis(self) -> Basis:
@@ -88,6 +89,12 @@ class Observed(msgspec.Struct, frozen=True):
         """Ranks of the run, of which the report may hold only some."""
         run = self.report.run
         return max(len(self.report.ranks), run.world_size if run is not None else 1)
+
+
+def as_traced(run: Observed) -> Observed:
+    """The run as one whose step without a profiler is not known."""
+    quality = replace(run.report.quality, observer_effect=None)
+    return replace(run, report=replace(run.report, quality=quality))
 
 
 UNITS: Mapping[str, str] = {

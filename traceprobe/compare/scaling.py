@@ -21,6 +21,7 @@ from traceprobe.compare.extrapolate import (
 from traceprobe.compare.losses import is_divided, losses, parts, waiting
 from traceprobe.compare.noise import difference
 from traceprobe.compare.run import NothingToCompare, Observed, rounded, settings, summarize
+from traceprobe.formatting import counted
 from traceprobe.records.ablation import VariantName
 from traceprobe.records.comparison import Basis
 from traceprobe.records.rank import Rank
@@ -102,8 +103,8 @@ def _by_size(runs: Sequence[Observed]) -> dict[int, Observed]:
         other = by_size.setdefault(run.world_size, run)
         if other is not run:
             raise NothingToCompare(
-                f"{other.label} and {run.label} both ran on {run.world_size} ranks; give one run "
-                "of each size, and compare two of one size with `traceprobe compare`"
+                f"{other.label} and {run.label} both ran on {counted(run.world_size, 'rank')}; "
+                "give one run of each size, and compare two of one size with `traceprobe compare`"
             )
     if len(by_size) < 2:
         raise NothingToCompare(

@@ -7,10 +7,11 @@ from typing import Any
 
 from traceprobe.compare.run import Observed, device_names, settings
 from traceprobe.formatting import counted, pace, plain, plus_minus, significant, within_sentence
-from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, SHARE_CLASSES, label_of
+from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, SHARE_CLASSES
 from traceprobe.records.comparison import Change, Direction, OperatorChange, Per, RunSummary
 from traceprobe.records.report import Message
 from traceprobe.verdict.bounds import deciding as decides
+from traceprobe.verdict.wording import runner_up
 
 MOST_NAMED = 4
 """Changes of classes that are told in words."""
@@ -228,8 +229,8 @@ def cautions(
 
 def bound_text(run: RunSummary) -> str:
     """What bounds a run, and the runner-up, inside a sentence."""
-    first = within_sentence(BOUND_LABELS[run.bound])
-    return first if run.secondary is None else f"{first}, then {label_of(run.secondary)}"
+    second = runner_up(run.bound, run.secondary)
+    return ", ".join(filter(None, (within_sentence(BOUND_LABELS[run.bound]), second)))
 
 
 def _of_class(change: Change) -> str:

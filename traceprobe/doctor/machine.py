@@ -277,9 +277,9 @@ def _perf_events(facts: Facts) -> Judgement:
 )
 def _subscriber(facts: Facts) -> Judgement:
     if facts.around:
-        return "fail", f"a profiler is around this process: {', '.join(facts.around)} is set"
+        return "fail", f"a profiler is around this process, which set {', '.join(facts.around)}"
     if facts.monitors:
-        return "warn", f"{', '.join(facts.monitors)} watches the GPUs"
+        return "warn", f"services watch the GPUs: {', '.join(facts.monitors)}"
     return "ok", "no other profiler is seen"
 
 

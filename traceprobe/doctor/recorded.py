@@ -11,9 +11,7 @@ from traceprobe.timeline import phases
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.thresholds import FIXED
 
-FEW_LINKED = 0.90
 MOST_LINKED = 0.99
-MOST_ATTRIBUTED = 0.95
 _SERIOUS = (
     (re.compile(r"driver version .* not supported", re.I), "nsys does not know the driver"),
     (re.compile(r"\b(dropped|lost|overflow)", re.I), "events were dropped"),
@@ -76,7 +74,7 @@ def _linked(evidence: Evidence) -> Judgement:
     text = f"{int(linked.sum())} of {len(linked)} GPU ops have their launch in the file"
     if share >= MOST_LINKED:
         return "ok", text
-    return ("fail" if share < FEW_LINKED else "warn"), text
+    return ("fail" if share < THRESHOLDS.coverage else "warn"), text
 
 
 @CHECKS.add(
@@ -186,7 +184,7 @@ def _graphs(evidence: Evidence) -> Judgement:
 
 @CHECKS.add(
     "phases",
-    tests="Kernel time with a known phase. Warns below 95 %.",
+    tests="Kernel time with a known phase. Warns below 98 %.",
     meaning="Bounds hold, but `unattributed` has what belongs to forward, backward or "
     "optimizer, and the confidence is lower.",
     fix='Annotate the phases (`record_function("forward")`, NVTX), or name your ranges with '
@@ -199,7 +197,7 @@ def _phases(evidence: Evidence) -> Judgement:
         return absent("no kernels")
     lowest = min(shares)
     text = f"the phase of {percent(lowest)} of the kernel time is known"
-    return ("ok" if lowest >= MOST_ATTRIBUTED else "warn"), text
+    return ("ok" if lowest >= FIXED.attributed else "warn"), text
 
 
 @CHECKS.add(
@@ -224,8 +222,14 @@ def _data_ranges(evidence: Evidence) -> Judgement:
     )
     share = late / window if window else 0.0
     if share < THRESHOLDS.notable:
-        return "ok", f"no range marks loading, but the GPU waits for the host {percent(share)} only"
-    return "warn", f"no range marks loading, and the GPU waits for the host {percent(share)}"
+        return "ok", (
+            "no range marks loading, but the GPU waits for the host only "
+            f"{percent(share)} of the time"
+        )
+    return (
+        "warn",
+        f"no range marks loading, and the GPU waits for the host {percent(share)} of the time",
+    )
 
 
 @CHECKS.add(

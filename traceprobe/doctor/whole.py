@@ -5,14 +5,14 @@ from __future__ import annotations
 from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import THRESHOLDS, Whole
 from traceprobe.formatting import counted, percent, significant
+from traceprobe.model.taxonomy import BOUND_LABELS
 from traceprobe.records.diagnosis import CheckStatus
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.thresholds import FIXED
+from traceprobe.verdict.wording import sure_percent
 
 SURE_MARKER = 0.8
 """Confidence of a marker that was set by the program, not guessed."""
-SURE = 0.5
-"""Confidence from which a verdict is believed."""
 
 
 CHECKS = Checks[Whole]()
@@ -90,7 +90,7 @@ def _calibration(whole: Whole) -> Judgement:
         return absent("nothing shows a profiler that slows the host")
     overhead = whole.report.verdict.shares.get("overhead", 0.0)
     if overhead < THRESHOLDS.notable:
-        return "ok", f"no calibration, but overhead is {percent(overhead)} only"
+        return "ok", f"no calibration, but overhead is only {percent(overhead)}"
     return "warn", (
         f"no calibration; the profiler recorded {', '.join(heavy)}, and overhead is "
         f"{percent(overhead)}"
@@ -162,5 +162,5 @@ def _verdict(whole: Whole) -> Judgement:
     verdict = whole.report.verdict
     if verdict.bound == "inconclusive":
         return "fail", f"no verdict: {verdict.missing[0]}" if verdict.missing else "no verdict"
-    text = f"{verdict.bound}, confidence {percent(verdict.confidence)}"
-    return ("ok" if verdict.confidence >= SURE else "warn"), text
+    text = f"{BOUND_LABELS[verdict.bound]}, confidence {sure_percent(verdict.confidence)}"
+    return ("ok" if verdict.confidence >= FIXED.fairly_sure else "warn"), text

@@ -22,7 +22,7 @@ TRANSPORT = (
     "each process all GPUs of its machine, and see with `nvidia-smi topo -m` how they are joined."
 )
 SIZES = (
-    "Analyze the files of all ranks together, with the sizes of messages: those of "
+    "Analyse the files of all ranks together, with the sizes of messages: those of "
     "`torch.profiler`, or of `nsys export --include-blobs=true`."
 )
 

@@ -28,7 +28,7 @@ SLOW_ONES = (
     "Look at these ranks first: what they spend more time on is the cause, the collective is only "
     "where the others wait."
 )
-ALL_RANKS = "Analyze the trace files of all ranks together: `traceprobe analyze rank*.json.gz`."
+ALL_RANKS = "Analyse the trace files of all ranks together: `traceprobe analyze rank*.json.gz`."
 SAME_STEPS = (
     "Record the same steps on all ranks: with the same `schedule` on each, and `prof.step()` in "
     "each iteration."

@@ -37,7 +37,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
     return Answer(
         "warn" if warned else "pass",
         [
-            f"{count:.0f} kernels {evidence.per} in the optimizer"
+            f"{count:,.0f} kernels {evidence.per} in the optimizer"
             + (", a fused one among them" if fused else ""),
             _launches_of_fused(evidence) if warned else "",
         ],

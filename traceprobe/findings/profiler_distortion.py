@@ -10,17 +10,17 @@ from traceprobe.verdict.thresholds import FIXED
 
 REMEASURE = (
     "Time the same loop without a profiler (`torch.cuda.synchronize()` only before the first and "
-    "after the last step) and pass the step time with `--unprofiled-step-ms`; profile without "
-    "`with_stack` and `profile_memory`."
+    "after the last step) and pass the step time with `--unprofiled-step-ms`."
 )
 REMEASURE_ON_CPU = (
-    "Time the same loop without a profiler and pass the step time with `--unprofiled-step-ms`; "
-    "profile without `with_stack` and `profile_memory`."
+    "Time the same loop without a profiler and pass the step time with `--unprofiled-step-ms`."
 )
-LIGHTER = (
+CORRECTED = (
     "Nothing has to be measured again: the step without a profiler is known, and the shares are "
-    "corrected by it. Without `with_stack` and `profile_memory` there is less to correct."
+    "corrected by it."
 )
+OPTIONS = {"stacks": "`with_stack`", "memory": "`profile_memory`"}
+"""Of the profiler, by what they record besides operators; a program may do without."""
 SMALLER = (
     "Capture fewer iterations or fewer kinds of events, so that the profiler has nothing to write "
     "out while the GPU waits."
@@ -46,15 +46,20 @@ def profiler_distortion(evidence: Evidence) -> Answer:
         rows = ""
     if effect is not None:
         distorted = effect.ratio >= FIXED.distortion
+        corrected = (
+            "they are of different conditions, so the verdict is not corrected for it"
+            if effect.other_conditions
+            else "the verdict is corrected for it"
+        )
         return Answer(
             "warn" if distorted else "pass",
             [
                 f"{significant(effect.profiled_step_ms)} ms per step under the profiler, "
-                f"{significant(effect.unprofiled_step_ms)} ms without it (x {effect.ratio:.2f}); "
-                "the verdict is corrected for it",
+                f"{significant(effect.unprofiled_step_ms)} ms without it (× {effect.ratio:.2f}); "
+                f"{corrected}",
                 rows,
             ],
-            advice=LIGHTER if distorted else "",
+            advice=f"{CORRECTED}{_lighter(evidence)}" if distorted else "",
         )
     marks = sorted(evidence.profiled & HEAVY)
     if not marks:
@@ -72,5 +77,11 @@ def profiler_distortion(evidence: Evidence) -> Answer:
             "is unknown",
             rows,
         ],
-        advice=REMEASURE_ON_CPU if evidence.on_cpu else REMEASURE,
+        advice=f"{REMEASURE_ON_CPU if evidence.on_cpu else REMEASURE}{_lighter(evidence)}",
     )
+
+
+def _lighter(evidence: Evidence) -> str:
+    """What to profile without."""
+    extra = [option for name, option in OPTIONS.items() if name in evidence.profiled]
+    return f" Profile without {' and '.join(extra)}: the host is slowed less." if extra else ""

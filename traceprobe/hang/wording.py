@@ -145,7 +145,11 @@ def _different(room: Room, views: Mapping[int, RankView]) -> str:
     for ranks in room.sitting[:3]:
         entry = _first(room, ranks[0], views)
         parts.append(f"{_ranks(ranks, small=True)} issued {_what(entry)}{_at(entry)}")
-    more = " (and others others)" if len(room.sitting) > len(parts) else ""
+    more = (
+        "; the remaining ranks issued something else again"
+        if len(room.sitting) > len(parts)
+        else ""
+    )
     return (
         f"As collective {room.sequence} of group {_name(room.group)}, {' and '.join(parts)}{more}."
     )

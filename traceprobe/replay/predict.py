@@ -106,7 +106,7 @@ def prepare(report: Report) -> Playable:
     if not ranks:
         raise ImpossibleChange(
             "the report holds no iterations to play: it takes at least two used ones in a row, GPU "
-            "work with its launches, and an analysis by this version (analyze the trace again)"
+            "work with its launches, and an analysis by this version (analyse the trace again)"
         )
     now = now_ms(report)
     schedules = [schedule_of(replay) for _, replay in ranks]

@@ -234,7 +234,7 @@ def schedule_of(replay: Replay) -> RankSchedule:
     problem = next(replay.problems(), None)
     if problem is not None:
         raise ImpossibleChange(
-            f"the replay in the report is damaged ({problem}); analyze the trace again"
+            f"the replay in the report is damaged ({problem}); analyse the trace again"
         )
     count = len(replay.kind)
     times = {

@@ -100,10 +100,10 @@ def how_sure(verdict: Verdict) -> str:
     return f"{word} confidence ({number}){f': {why}' if why else ''}"
 
 
-def runner_up(verdict: Verdict) -> str:
+def runner_up(bound: Bound, secondary: str | None) -> str:
     """What comes after the bound; of a mixed verdict what is mixed; empty where nothing does."""
-    names = [SHARE_LABELS.get(name, name) for name in (verdict.secondary or "").split("+") if name]
-    return " and ".join(names) if verdict.bound == "mixed" or not names else f"then {names[0]}"
+    names = [SHARE_LABELS.get(name, name) for name in (secondary or "").split("+") if name]
+    return " and ".join(names) if bound == "mixed" or not names else f"then {names[0]}"
 
 
 def headline(
@@ -208,7 +208,7 @@ def reasons(
         )
     elif decision.bound == "communication":
         sentences.append(
-            "one rank cannot tell communication from waiting for other ranks; analyze the files "
+            "one rank cannot tell communication from waiting for other ranks; analyse the files "
             "of all ranks together"
         )
     return sentences + corrected.notes

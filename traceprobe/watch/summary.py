@@ -238,7 +238,8 @@ def _notes(
             )
     early = [str(process.rank) for process in processes if not process.ended]
     if early:
-        what = "the process was" if len(processes) == 1 else f"ranks {', '.join(early)} were"
+        ranks = f"rank {early[0]} was" if len(early) == 1 else f"ranks {', '.join(early)} were"
+        what = "the process was" if len(processes) == 1 else ranks
         yield f"{what} ended from outside: up to a second of steps before that is missing"
 
 

@@ -14,7 +14,6 @@ from traceprobe.model.taxonomy import (
     PARTITION,
     SHARE_LABELS,
     SHARES,
-    label_of,
 )
 from traceprobe.records.comparison import Change, Comparison, KernelState, RunSummary, scale_of
 from traceprobe.render.charts import Line, curves
@@ -22,6 +21,7 @@ from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Document, Facts, Piece, Section, Table, Text, Tone
 from traceprobe.render.kernel_names import short_name
 from traceprobe.render.pages.comparison_operators import operator_section
+from traceprobe.verdict.wording import runner_up
 
 DIRECTION_TONES: dict[str, Tone] = {
     "slower": "bad",
@@ -206,8 +206,8 @@ def shares(runs: Sequence[RunSummary]) -> Bars:
 
 def bound(run: RunSummary) -> str:
     """What bounds a run, and the runner-up."""
-    second = f", then {label_of(run.secondary)}" if run.secondary else ""
-    return f"{BOUND_LABELS[run.bound]}{second}"
+    second = runner_up(run.bound, run.secondary)
+    return ", ".join(filter(None, (BOUND_LABELS[run.bound], second)))
 
 
 def table_of(runs: Sequence[RunSummary]) -> Iterator[Facts | Table]:

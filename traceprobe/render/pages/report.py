@@ -60,7 +60,7 @@ def document(report: Report, paths: Sequence[str] | None = ()) -> Document:
     return Document(
         kind="report",
         title=bound_label(verdict.bound, verdict.confidence, verdict.thresholds),
-        secondary=runner_up(verdict),
+        secondary=runner_up(verdict.bound, verdict.secondary),
         aside=how_sure(verdict),
         tone=verdict.bound,
         headline=sentence(verdict),

@@ -9,6 +9,7 @@ import msgspec
 from traceprobe.formatting import (
     NOT_OBSERVED,
     clean,
+    counted,
     duration,
     ms,
     number,
@@ -206,7 +207,8 @@ def links_line(run: Run | None) -> str:
     text = f"{significant(links.gbps)} GB/s bus bandwidth for large messages"
     if links.latency_us is not None:
         text += f", {significant(links.latency_us)} µs a hop"
-    text += f" (fitted to {links.messages} kinds of messages, error {percent(links.fit_error)})"
+    kinds, error = counted(links.messages, "kind"), percent(links.fit_error)
+    text += f" (fitted to {kinds} of messages, error {error})"
     if links.nvlink_gbps is not None:
         part = percent(links.gbps / links.nvlink_gbps)
         text += f"; {part} of the {significant(links.nvlink_gbps)} GB/s of these GPUs' NVLink"
