@@ -20,6 +20,7 @@ def make_loader_record(**changes: Any) -> dict[str, Any]:
         "pin_memory": True,
         "persistent_workers": False,
         "dataset": "Pictures",
+        "iterable": False,
         "batches_per_step": 1.0,
         "batches": 30,
         "items_per_batch": 8.0,

@@ -16,6 +16,7 @@ from traceprobe.findings.graph_breaks import graph_breaks
 from traceprobe.findings.small_kernels import small_kernels
 from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.records.host_stalls import CompiledRegions
+from traceprobe.records.rank import DeviceInfo
 
 
 def rank_with(**changes):
@@ -66,6 +67,25 @@ def test_what_a_program_does_already_is_no_advice():
     replayed = {"forward": 6_000.0, "backward": 9_000.0}
     graphs = advised(compiled_regions=regions, phase_kernels=replayed)
     assert graphs.advice.startswith("Most kernels are launched by CUDA graphs already")
+
+
+def test_a_step_without_training_is_not_told_of_loss_and_optimizer():
+    facts = replace(records.HOST, phase_kernels={"forward": 90_000.0}, launches_per_step=900.0)
+    rank = records.rank(step(overhead=300), host=facts)
+    said = find("host-overhead", rank).advice
+    assert said.startswith("Most kernels are launched by CUDA graphs already")
+    assert "optimizer" not in said
+
+
+def test_a_compiled_program_on_a_cpu_is_not_to_be_compiled():
+    pieces = CompiledRegions(
+        regions_per_step=1.0, breaks_per_step=0.0, cost_ns=0, eager_ns=0, lines={}
+    )
+    for regions, told in ((msgspec.UNSET, True), (pieces, False)):
+        host = replace(records.HOST, compiled_regions=regions)
+        rank = records.rank(step(overhead=300), host=host, coverage=None)
+        rank = replace(rank, device=DeviceInfo(index=0, name=None, kind="cpu"))
+        assert ("`torch.compile`" in find("host-overhead", rank).advice) is told
 
 
 def test_a_program_of_which_little_is_compiled_is_to_be_compiled():

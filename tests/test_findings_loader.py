@@ -80,6 +80,31 @@ def test_without_workers_the_step_thread_makes_the_batch():
     assert "more workers" not in found.advice
 
 
+def test_workers_of_an_iterable_dataset_have_to_split_it():
+    facts = {"workers": 0, "samples": 0, "lines": [], "item_ms": 90.0, "collate_ms": 80.0}
+    assert "get_worker_info" in wait(**facts, iterable=True).advice
+    assert "get_worker_info" not in wait(**facts).advice
+    assert "get_worker_info" not in wait(iterable=True).advice  # it has workers already
+
+
+@pytest.mark.parametrize(("cpus", "start"), [(2, "2 workers"), (16, "4 workers"), (None, "4 w")])
+def test_no_more_workers_are_started_than_there_are_cores_for(cpus, start):
+    facts = {"workers": 0, "samples": 0, "lines": [], "item_ms": 90.0, "collate_ms": 80.0}
+    loader = make_loader(**BUSY | facts | {"batches_per_step": 1.0})
+    capture = {"hardware": {"cpu_count": cpus}}
+    found = find("data-wait", records.rank(step(io=800)), loader=loader, capture=capture)
+    assert found.advice.startswith(f"Start with {start}")
+
+
+@pytest.mark.parametrize(("cpus", "more"), [(4, False), (5, True)])
+def test_workers_for_which_there_is_no_core_are_no_advice(cpus, more):
+    capture = {"hardware": {"cpu_count": cpus}}
+    loader = make_loader(**BUSY)
+    advice = find("data-wait", records.rank(step(io=800)), loader=loader, capture=capture).advice
+    assert ("Give the loader more workers" in advice) is more
+    assert ("More workers do not help" in advice) is not more
+
+
 @pytest.mark.parametrize(("collate_ms", "sooner"), [(0.1, True), (0.3, False)])
 def test_no_worker_is_started_for_a_batch_that_takes_longer_to_hand_over(collate_ms, sooner):
     facts = {"workers": 0, "samples": 0, "lines": [], "item_ms": 0.03, "collate_ms": collate_ms}

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests import records
 from tests.records import communication
+from tests.report_factory import make_collectives
 from tests.test_findings import find, found
 from tests.test_verdict import step
 from traceprobe.records.summary import CollectiveGroup
@@ -104,6 +105,41 @@ def test_buckets_are_advised_by_what_they_can_hide(parts, total, words):
     busy = {**rank.summary.busy_ns, "communication": total * records.MS * records.STEPS}
     rank = replace(rank, summary=replace(rank.summary, busy_ns=busy))
     assert words in find("communication-exposed", rank).advice
+
+
+@pytest.mark.parametrize(
+    ("operations", "words", "absent"),
+    [
+        ({"all_to_all": 6, "all_reduce": 2}, "between pairs of ranks", "bucket_cap_mb"),
+        ({"send_recv": 3, "all_to_all": 3, "all_reduce": 5}, "between pairs of", "no_sync"),
+        ({"all_gather": 3, "reduce_scatter": 3, "all_reduce": 5}, "forward_prefetch", "no_sync"),
+        ({"all_to_all": 2, "all_reduce": 6}, "bucket_cap_mb", "between pairs of ranks"),
+    ],
+)
+def test_advice_is_about_the_messages_that_are_exposed_most(operations, words, absent):
+    groups = [
+        make_collectives(None, count, records.STEPS, operation)
+        for operation, count in operations.items()
+    ]
+    rank = talking(None, sum(operations.values()))
+    rank = replace(rank, summary=replace(rank.summary, collectives=groups))
+    advice = find("communication-exposed", rank).advice
+    assert words in advice
+    assert absent not in advice
+
+
+@pytest.mark.parametrize(
+    ("count", "us", "size", "small"),
+    [(404, 8, None, True), (404, 60, None, False), (8, 8, None, False), (404, 8, 4e6, True)],
+)
+def test_many_messages_that_take_no_time_are_small(count, us, size, small):
+    group = make_collectives(None, count, records.STEPS)
+    group = replace(group, duration_ns=1_000 * us * group.count)
+    rank = talking(float(count), size=None if size is None else int(size))
+    rank = replace(rank, summary=replace(rank.summary, collectives=[group]))
+    finding = find("communication-exposed", rank)
+    assert ("Send fewer and larger messages" in finding.advice) is small
+    assert any("messages are small" in said for said in finding.evidence) is small
 
 
 def test_buffers_that_are_sent_in_every_step_are_named():

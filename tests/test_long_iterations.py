@@ -12,9 +12,13 @@ from msgspec.structs import replace
 
 import traceprobe
 from tests.builders.program import UPDATE, Program
+from tests.loader_records import make_loader
+from tests.test_findings import evidence
+from traceprobe.findings.rule import RULES
 from traceprobe.formatting import ordinal
 from traceprobe.model.codes import Kind, Operation
 from traceprobe.model.taxonomy import PARTITION
+from traceprobe.records.rank import LongIterations
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.collectives import CollectiveGroup, with_matches
 from traceprobe.timeline.long_iterations import LoaderPace, long_iterations
@@ -351,6 +355,29 @@ def test_what_has_no_period_but_more_operations_is_saved():
     assert found.evidence[0].startswith("3 of 15 iterations took 2.98 ms more")
     assert found.saving_ms_per_step == pytest.approx(3 * 2.98 / 15, rel=0.02)
     assert "evaluation, or rollouts" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("loader", "kept"),
+    [(None, True), (0, False), (2, True)],
+)
+def test_only_workers_that_start_again_are_to_be_kept(loader, kept):
+    report = report_of(loop(nothing, waits=lambda k: 3_000 * MS if k == 8 else 20_000))
+    found = evidence(*report.ranks, loader=None if loader is None else make_loader(workers=loader))
+    long = LongIterations(
+        indices=[7],
+        every=None,
+        once=True,
+        regular_ms=2.0,
+        extra_ns=3_000 * MS,
+        extra_partition_ns={"idle_data_wait": 3_000 * MS},
+    )
+    advice = RULES["long-iterations"](replace(found, long=[long], whole=report.ranks)).advice
+    assert advice.startswith("Look at what is loaded there")
+    assert ("persistent_workers" in advice) is kept
+    waiting = replace(long, extra_partition_ns={"communication": 3_000 * MS})
+    advice = RULES["long-iterations"](replace(found, long=[waiting], whole=report.ranks)).advice
+    assert advice.startswith("Another rank was late")
 
 
 def wait_and_look(program, k):

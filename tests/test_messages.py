@@ -26,6 +26,7 @@ from traceprobe.cli.profile import _kept, _next
 from traceprobe.errors import UnsupportedInput, UsageError
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.pipeline.invariants import message
+from traceprobe.records.report import Term
 from traceprobe.render import terminal
 from traceprobe.render.document import Document
 from traceprobe.render.next_step import next_command, slice_command
@@ -143,6 +144,15 @@ def test_commands_to_go_on_with_name_the_file_exactly(name):
     ]
     inspect, _ = next_command(replace(report, ranks=stepless), [name])
     assert words(inspect) == ["traceprobe", "inspect", named(name)]
+
+
+def test_a_step_time_is_to_be_given_with_all_the_files():
+    report = make_report("overhead")
+    term = Term(name="observer-effect", value=-0.3, why="unknown")
+    verdict = replace(report.verdict, confidence_terms=[*report.verdict.confidence_terms, term])
+    report = replace(report, verdict=verdict, inputs=[report.inputs[0]] * 2)
+    command, _ = next_command(report, ["rank0.json", "rank 1.json"])
+    assert words(command)[:4] == ["traceprobe", "analyze", "rank0.json", "rank 1.json"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

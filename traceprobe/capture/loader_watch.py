@@ -26,7 +26,7 @@ class LoaderSettings:
     """What a DataLoader was made with; those of every epoch are one if nothing differs.
 
     Args:
-        dataset: class of the data.
+        dataset: class of the data. iterable: whether each worker goes through all of it.
     """
 
     workers: int
@@ -35,6 +35,7 @@ class LoaderSettings:
     pin_memory: bool
     persistent_workers: bool
     dataset: str
+    iterable: bool
 
 
 @dataclass
@@ -131,6 +132,8 @@ def _of(entry: _Loader, folder: str) -> Iterator[dict[str, Any]]:
 
 
 def _settings(loader: Any) -> LoaderSettings:
+    from torch.utils.data import IterableDataset
+
     size = getattr(loader, "batch_size", None)
     if size is None:
         size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
@@ -144,6 +147,7 @@ def _settings(loader: Any) -> LoaderSettings:
         pin_memory=bool(getattr(loader, "pin_memory", False)),
         persistent_workers=bool(getattr(loader, "persistent_workers", False)),
         dataset=type(dataset).__qualname__[:_LONGEST_NAME],
+        iterable=isinstance(loader.dataset, IterableDataset),
     )
 
 

@@ -5,39 +5,15 @@ from __future__ import annotations
 from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.message_advice import brief, remedy
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted, plain
-from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
 
-FEWER = "Send fewer and larger messages: raise `bucket_cap_mb`."
-EARLIER = (
-    "Reduce during the backward pass, as DDP does: now no communication is hidden. Several "
-    "messages (a smaller `bucket_cap_mb`, the default first bucket) let the first start early."
-)
 BUFFERS = (
     "Buffers are broadcast in every step: set `broadcast_buffers=False` if they need not be the "
     "same on all ranks."
-)
-TOO_LONG = "The messages take longer than the backward pass, so buckets alone cannot hide them."
-OVERLAP = "Tune `bucket_cap_mb` so that the all-reduce starts earlier in the backward pass."
-FORWARD_ONLY = (
-    "These steps have no backward pass and no update, so no gradients are sent: the model itself "
-    "communicates, as where its tensors, sequences or experts are split. Split it over fewer GPUs, "
-    "or over such as NVLink joins, and give each rank more work."
-)
-_OF_TRAINING = ("backward", "recompute", "optimizer", "graph")
-"""Phases of which a step of training has some; a graph may have any."""
-HIDDEN = Changes(overlapped=frozenset({"communication"}))
-CHANGES = {
-    FEWER: Changes(bucket_mb=FIXED.bucket_mb),
-    TOO_LONG: Changes(speedup={"communication": FIXED.less_traffic}),
-}
-"""What the iterations are played with, where the advice is other than to hide communication."""
-LESS = (
-    "Send less: accumulate gradients over more batches (`no_sync()`), reduce in bf16, or give each "
-    "rank more work."
 )
 
 
@@ -64,12 +40,13 @@ def communication_exposed(evidence: Evidence) -> Answer:
     matters = status in ("warn", "fail")
     size = _mean_bytes(evidence)
     small = matters and size is not None and size < FIXED.small_message
+    short = matters and size is None and brief(evidence)
     overlap = fmean(c.overlap_pct for c in communication)
     broadcasts = _broadcasts(evidence)
-    buckets = _buckets(evidence, small=small, overlap_pct=overlap)
-    gradients = buckets != FORWARD_ONLY
-    advice = [LESS, buckets] if buckets == TOO_LONG else [buckets, *([LESS] if gradients else [])]
-    if matters and broadcasts and gradients:
+    transfer_ms = _transfer_ms(evidence)
+    found = remedy(evidence, transfer_ms, small=small or short, overlap_pct=overlap)
+    advice = [found.first, found.then]
+    if matters and broadcasts and found.gradients:
         advice.insert(1, BUFFERS)
     return Answer(
         status,
@@ -78,27 +55,16 @@ def communication_exposed(evidence: Evidence) -> Answer:
             f"{overlap:.1f} % of communication overlaps with computation"
             + (f", {counted(fmean(counts), 'collective')} per step" if counts else ""),
             f"messages are small: {(size or 0) / 1e3:.1f} kB on average" if small else "",
+            "messages are small: most of their time is latency" if short else "",
             f"{plain(broadcasts)} broadcasts per step, as DDP makes for buffers"
             if broadcasts
             else "",
             evidence.worst("communication"),
         ],
-        evidence.saving(_transfer_ms(evidence), "communication"),
-        " ".join(advice),
-        changes=CHANGES.get(buckets, HIDDEN) if gradients else None,
+        evidence.saving(transfer_ms, "communication"),
+        " ".join(filter(None, advice)),
+        changes=found.changes,
     )
-
-
-def _buckets(evidence: Evidence, *, small: bool, overlap_pct: float) -> str:
-    """What the buckets should be, or why they do not matter."""
-    if evidence.busy_ms("forward") and not evidence.busy_ms(*_OF_TRAINING):
-        return FORWARD_ONLY
-    if small:
-        return FEWER
-    backward = evidence.busy_ms("backward", "recompute")
-    if 0 < backward < _transfer_ms(evidence):
-        return TOO_LONG
-    return EARLIER if overlap_pct < FIXED.barely_overlapped else OVERLAP
 
 
 def _broadcasts(evidence: Evidence) -> float:

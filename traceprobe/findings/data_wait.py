@@ -8,7 +8,7 @@ from traceprobe.findings import loader_work
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.recorded_facts import cores, setting, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
-from traceprobe.formatting import duration, percent, significant
+from traceprobe.formatting import counted, duration, percent, significant
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.no_training import steps_are_ranges
@@ -127,18 +127,12 @@ def _advice(evidence: Evidence, *, slow: bool) -> str:
     if works:
         part = percent(works[0].share, 0)
         first = f"Make `{works[0].name}` cheaper: {part} of the work of a batch is there. "
-    alive = loader is not None and loader.persistent_workers
     start = _start_workers(evidence) if slow else ""
-    more = (
-        "Give the loader more workers (`num_workers`)"
-        + (" and" if alive else ",")
-        + " a deeper queue (`prefetch_factor`)"
-        + (". " if alive else ", and keep them alive (`persistent_workers=True`). ")
-    )
+    more = "" if start else _more_workers(evidence)
     return (
         (start or (_own_loader(evidence) if slow else ""))
         + first
-        + ("Keep workers alive (`persistent_workers=True`). " if start else more)
+        + more
         + ("" if evidence.on_cpu else "Decode and augment on the GPU. ")
         + "Make each sample cheaper: decode and resize once, ahead of training."
     )
@@ -180,9 +174,39 @@ def _start_workers(evidence: Evidence) -> str:
     """The first thing to do where no worker loads beside the step."""
     if _workers(evidence) != 0:
         return ""
-    count = _needed(evidence, 0) or 1
-    plural = "s" if count > 1 else ""
-    return f"Start with {count} worker{plural}: `num_workers=0` loads between the steps. "
+    count, room = _needed(evidence, 0) or 1, _room(evidence)
+    count = count if room is None else max(min(count, room), 1)
+    split = ""
+    if count > 1 and evidence.loader is not None and evidence.loader.iterable:
+        split = (
+            ", and let the `IterableDataset` split its data between them (`get_worker_info()`), "
+            "each of which otherwise goes through all of it"
+        )
+    return (
+        f"Start with {counted(count, 'worker')}{split}: `num_workers=0` loads between the steps. "
+        "Keep workers alive (`persistent_workers=True`). "
+    )
+
+
+def _more_workers(evidence: Evidence) -> str:
+    """More of them, and of what they have ready, as far as there are cores for them."""
+    loader, room = evidence.loader, _room(evidence)
+    alive = loader is not None and loader.persistent_workers
+    if room is not None and (_workers(evidence) or 0) >= room:
+        keep = "" if alive else "Keep workers alive (`persistent_workers=True`). "
+        return f"More workers do not help: they are as many as there are cores for. {keep}"
+    return (
+        "Give the loader more workers (`num_workers`)"
+        + (" and" if alive else ",")
+        + " a deeper queue (`prefetch_factor`)"
+        + (". " if alive else ", and keep them alive (`persistent_workers=True`). ")
+    )
+
+
+def _room(evidence: Evidence) -> int | None:
+    """Cores for each rank, as far as the capture knows of how many processes share them."""
+    available = cores(evidence.capture)
+    return None if available is None else max(available // len(evidence.ranks), 1)
 
 
 def _own_loader(evidence: Evidence) -> str:

@@ -54,7 +54,8 @@ def host_overhead(evidence: Evidence) -> Answer:
             ],
             evidence.saving(evidence.host_ms(), *HOST_IDLE),
             "Do more in each operator: a larger batch, tensors instead of loops over their "
-            "elements, `torch.compile`. Keep Python out of the inner loop.",
+            f"elements{'' if _in_one_piece(evidence) else ', `torch.compile`'}. Keep Python out of "
+            "the inner loop.",
             sites,
         )
     launches = fmean(r.summary.host.launches_per_step for r in evidence.ranks)
@@ -95,10 +96,11 @@ def host_overhead(evidence: Evidence) -> Answer:
 def _advice(evidence: Evidence) -> str:
     """How to launch less: what the program does already is none."""
     if replays_graphs(evidence):
+        trained = evidence.busy_ms("backward", "recompute", "optimizer")
         return (
-            "Most kernels are launched by CUDA graphs already: put what is launched between them, "
-            "as loss and optimizer, into graphs too, or use a larger batch. Keep Python out of the "
-            "inner loop."
+            "Most kernels are launched by CUDA graphs already: put what is launched between them"
+            f"{', as loss and optimizer,' if trained else ''} into graphs too, or use a larger "
+            "batch. Keep Python out of the inner loop."
         )
     if _is_compiled(evidence):
         return (
@@ -114,10 +116,15 @@ def _advice(evidence: Evidence) -> str:
 
 def _is_compiled(evidence: Evidence) -> bool:
     """Whether the model is compiled without breaks, and not some small functions of it alone."""
+    return _in_one_piece(evidence) and (
+        evidence.kernel_ms("fused") >= evidence.kernel_ms("other", "softmax")
+    )
+
+
+def _in_one_piece(evidence: Evidence) -> bool:
+    """Whether something is compiled, and all that is without breaks."""
     compiled = compiled_regions(evidence)
-    if not compiled or any(found.breaks_per_step for found in compiled):
-        return False
-    return evidence.kernel_ms("fused") >= evidence.kernel_ms("other", "softmax")
+    return bool(compiled) and not any(found.breaks_per_step for found in compiled)
 
 
 def _without(sites: Sequence[Site], told: Collection[str], left: float) -> list[Site]:

@@ -15,9 +15,11 @@ from traceprobe.verdict.thresholds import FIXED
 _ADVICE = {
     "d2h": "Copy checkpoints to pinned memory and write them in the background "
     "(`torch.distributed.checkpoint.async_save`), or save less often.",
-    "idle_data_wait": "If it is the start of an epoch, keep the loader's workers alive "
-    "(`persistent_workers=True`).",
+    "communication": "Another rank was late in those iterations, for which this one waited: look "
+    "at what the others do there.",
 }
+_LOADING = "Look at what is loaded there: the batches of an evaluation, or of an epoch that begins"
+_ALIVE = ", whose workers then have to start (`persistent_workers=True` keeps them)"
 _FORWARD = (
     "They run forward work without a backward pass: evaluation, or rollouts. Do that less often, "
     "on fewer batches, or in another process."
@@ -73,7 +75,7 @@ def long_iterations(evidence: Evidence) -> Answer:
             f"more in each of them: {told}" if told else "",
         ],
         None if unsaved else Saving(round(saved, 6)),
-        _advice(found, [*fills]),
+        _advice(evidence, found, [*fills]),
         find_sites(extra_owners(evidence.whole, evidence.ranks)),
     )
 
@@ -107,12 +109,16 @@ def _unsaved(found: LongIterations) -> str:
     return ""
 
 
-def _advice(found: LongIterations, fills: Sequence[str]) -> str:
+def _advice(evidence: Evidence, found: LongIterations, fills: Sequence[str]) -> str:
     """What to do, by the classes that fill the extra time, the largest first."""
     work = found.more_work or {}
     for name in fills:
         if name in _ADVICE:
             return _ADVICE[name]
+        if name == "idle_data_wait":
+            loader = evidence.loader
+            started = loader is None or (loader.workers > 0 and not loader.persistent_workers)
+            return f"{_LOADING}{_ALIVE if started else ''}."
         if name == "forward" and name in work and "backward" not in work:
             return _FORWARD
     return _UNKNOWN if _unsaved(found) and not found.once else _OTHER

@@ -32,7 +32,7 @@ def unexplained_idle(evidence: Evidence) -> Answer:
         evidence.saving(ms, _CLASS),
         (
             f"{where}: move what it does off the step, into the loader's workers or another "
-            "thread, or do it less often."
+            "process (threads of Python take turns), or do it less often."
             if where
             else "Record the program's lines (`traceprobe profile`), or annotate what it does "
             '(`torch.profiler.record_function("data_load")`).'

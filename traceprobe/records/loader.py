@@ -37,6 +37,8 @@ class Loader(Clean, frozen=True, kw_only=True):
     persistent_workers: bool = False
     dataset: Name | None = None
     """Its class."""
+    iterable: bool = False
+    """Whether it is one that is gone through, so that each worker goes through all of it."""
     batches_per_step: float = 0.0
     """Without a profiler."""
     batches: int = 0

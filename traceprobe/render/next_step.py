@@ -18,15 +18,14 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
     if not report.inputs:
         return None
     names = _names(report, paths)
-    first = shell.file(names[0])
     if not any(rank.summary.iterations_used for rank in report.ranks):
         return (
-            f"traceprobe inspect {first}",
+            f"traceprobe inspect {shell.file(names[0])}",
             "to see what the trace holds, and what is missing for steps",
         )
     if any(term.name == "observer-effect" for term in report.verdict.confidence_terms):
         return (
-            f"traceprobe analyze {first} --unprofiled-step-ms MS",
+            f"traceprobe analyze {' '.join(map(shell.file, names))} --unprofiled-step-ms MS",
             "with the step time without a profiler, which decides here",
         )
     cut = slice_command(report, names)

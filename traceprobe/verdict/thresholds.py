@@ -497,6 +497,18 @@ class Constants(msgspec.Struct, frozen=True):
     barely_overlapped: Annotated[
         float, "%", "communication and computation take turns", "`notable`"
     ] = 5.0
+    many_messages: Annotated[
+        float,
+        "per step",
+        "messages of unknown size are many",
+        "chosen: buckets of 25 MB for 190 million parameters",
+    ] = 30
+    brief_message_us: Annotated[
+        float,
+        "µs",
+        "their mean time is latency",
+        "chosen: twice what a message of some bytes takes between GPUs of a machine",
+    ] = 50.0
     small_message: Annotated[
         float, "bytes", "its start costs more than its bytes", "chosen: on most links"
     ] = 1e6
