@@ -184,8 +184,27 @@ def test_batches_that_another_thread_asks_for_are_not_waited_for(watched):
     ahead.join()
     assert waits.step() is None
     next(batches)
-    assert waits.step() > 0
+    own, others = waits.step()
+    assert own > 0
+    assert others == 0
     waits.end()
+
+
+def test_batches_of_an_evaluation_are_waited_for_too(watched):
+    waits = StepWaits(marked=False)
+    waits.begin()
+    training = iter(loader())
+    next(training)
+    assert waits.step()[1] == 0
+    began = time.perf_counter_ns()
+    evaluated = [batch for _, batch in zip(range(3), loader("decode"), strict=False)]
+    most = time.perf_counter_ns() - began
+    next(training)
+    own, others = waits.step()
+    waits.end()
+    assert len(evaluated) == 3
+    assert own > 0
+    assert 3 * 8e9 * SLOW_S <= others <= most
 
 
 def recorded(watched, batches, after=lambda number: None):

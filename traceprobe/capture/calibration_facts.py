@@ -39,10 +39,12 @@ def _step(blocks: Sequence[TimedBlock]) -> dict[str, Any]:
     elapsed = sum(block.elapsed_ns for block in blocks)
     waits = [wait for block in blocks for wait in block.waits]
     told = len(waits) == count
+    others = sum(block.other_waits_ns for block in blocks)
     return {
         "unprofiled_step_ms": round(elapsed / count / 1e6, 6),
         # None where nobody measures the waiting in the loader.
         "unprofiled_data_wait_ms": round(sum(waits) / count / 1e6, 6) if told else None,
+        **({"unprofiled_other_wait_ms": round(others / count / 1e6, 6)} if others and told else {}),
         "calibration_steps": count,
         "calibration_step_ms": [ms for block in blocks for ms in block.durations_ms],
     }

@@ -133,10 +133,11 @@ class RecordingSession:
             yield fake
         self.phases = None
 
-    def waited(self, ns: int) -> None:
-        """Time spent in the loader's `next` for the batches of the step that ends."""
+    def waited(self, ns: int, others_ns: int = 0) -> None:
+        """Time in the loader's `next` for the batches of the step that ends, and in others'."""
         if self._timed is not None:
             self._timed.waits.append(ns)
+            self._timed.other_waits_ns += others_ns
 
     def before_step(self, number: int) -> bool:
         """Whether step `number` is to be made, after what is due before it is done."""
@@ -144,7 +145,7 @@ class RecordingSession:
         self.drains = self.discards = False
         waited = None if self._waits is None else self._waits.step()
         if waited is not None:
-            self.waited(waited)
+            self.waited(*waited)
         loaders.step()
         return next(self._stage, False)
 

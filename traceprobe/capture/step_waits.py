@@ -32,14 +32,14 @@ class StepWaits:
         if feed.source == self._next:
             feed.source = None
 
-    def step(self) -> int | None:
-        """How long the step that ended on this thread waited for its loader, ns.
+    def step(self) -> tuple[int, int] | None:
+        """How long the step that ended on this thread waited for its loader, and for others, ns.
 
         None where this thread is given no batches: what feeds it is no DataLoader, or another
         thread asks for batches ahead of it.
         """
         waited = self._waits.step()
-        return waited if self._waits.here else None
+        return (waited, self._waits.others) if self._waits.here else None
 
     def _next(self, iterator: Any, give: Give) -> Any:
         if os.getpid() != self._process:  # a loader inside of a worker

@@ -18,7 +18,10 @@ _ADVICE = {
     "communication": "Another rank was late in those iterations, for which this one waited: look "
     "at what the others do there.",
 }
-_LOADING = "Look at what is loaded there: the batches of an evaluation, or of an epoch that begins"
+_LOADING = (
+    "Load what is loaded there with workers, or less often: the batches of an evaluation, or of an "
+    "epoch that begins"
+)
 _ALIVE = ", whose workers then have to start (`persistent_workers=True` keeps them)"
 _FORWARD = (
     "They run forward work without a backward pass: evaluation, or rollouts. Do that less often, "

@@ -184,6 +184,8 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """Mean step without a profiler."""
     unprofiled_data_wait_ms: Waiting | UnsetType | None = UNSET
     """Mean waiting for the loader in such a step; None where nobody measured it."""
+    unprofiled_other_wait_ms: Waiting | UnsetType = UNSET
+    """The same for loaders that do not feed the steps, as that of an evaluation; UNSET for none."""
     calibration_steps: Count | UnsetType = UNSET
     calibration_step_ms: list[Waiting] | UnsetType = UNSET
     """Steps without a profiler by the host's clock; only their sum is exact."""

@@ -40,14 +40,15 @@ class Timed(msgspec.Struct, frozen=True):
 
     Args:
         step_ms: None where it is not known, or not believed.
-        waits_ns: of it, waiting for the loader, by rank, of those where that was timed. loader: the
-            slowest one.
+        waits_ns: of it, waiting for the loader, by rank, of those where that was timed.
+        other_waits_ns: for loaders that do not feed the steps. loader: the slowest one.
         recording: how the steps were recorded. doubt: why the step is in doubt, as a clause.
         warnings: by code.
     """
 
     step_ms: float | None
     waits_ns: dict[int, float]
+    other_waits_ns: dict[int, float]
     loader: Loader | None
     recording: Recording | None
     doubt: str | None
@@ -91,10 +92,12 @@ def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options)
             "says less about the other"
         )
         warnings["calibration-clock"] = f"{doubt[0].upper()}{doubt[1:]}."
-    waits_ns = recorded_waits_ns(parts, records) if believed else {}
-    return Timed(
-        noted if believed else None, waits_ns, slowest_loader(parts), recording, doubt, warnings
+    waits_ns, others_ns = (
+        recorded_waits_ns(parts, records, name) if believed else {}
+        for name in ("unprofiled_data_wait_ms", "unprofiled_other_wait_ms")
     )
+    known = noted if believed else None
+    return Timed(known, waits_ns, others_ns, slowest_loader(parts), recording, doubt, warnings)
 
 
 def _busy_machine(timed: Mapping[int, Sequence[Block]]) -> str | None:
@@ -291,11 +294,13 @@ def load_ms(parts: Sequence[TracePart]) -> float | None:
     return None if loader is None else loader.load_ms
 
 
-def recorded_waits_ns(parts: Sequence[TracePart], records: Sequence[Rank]) -> dict[int, float]:
-    """Waiting for the loader per iteration that recordings timed without a profiler, by rank."""
+def recorded_waits_ns(
+    parts: Sequence[TracePart], records: Sequence[Rank], name: str = "unprofiled_data_wait_ms"
+) -> dict[int, float]:
+    """Waiting for a loader per iteration that recordings timed without a profiler, by rank."""
     found = {}
     for record in records:
-        known = _per_iteration([parts[record.input]], "unprofiled_data_wait_ms")
+        known = _per_iteration([parts[record.input]], name)
         if known:
             found[record.rank] = 1e6 * known[0]
     return found

@@ -75,18 +75,30 @@ class RunRanks(msgspec.Struct, frozen=True):
             if replay is not UNSET:
                 yield replay
 
-    def with_timed_waits(self, waits_ns: Mapping[int, float]) -> RunRanks:
-        """The same with what each rank waits for its loader without the profiler."""
+    def with_timed_waits(
+        self, waits_ns: Mapping[int, float], others_ns: Mapping[int, float]
+    ) -> RunRanks:
+        """The same with what each rank waits for its loader without the profiler.
 
-        def timed(ranks: Sequence[Rank]) -> list[Rank]:
-            return [
-                replace(rank, timed_wait_ms=round(waits_ns[rank.rank] / 1e6, 6))
-                if rank.rank in waits_ns
-                else rank
-                for rank in ranks
-            ]
+        Args:
+            others_ns: for loaders that do not feed the steps: what they give is of the iterations
+                that are long by it, where there are any, and else of all.
+        """
+        long = {rank.rank for rank in self.every if rank.long is not UNSET}
 
-        return replace(self, every=timed(self.every), regular=timed(self.regular))
+        def timed(rank: Rank, *, regular: bool) -> Rank:
+            ns = waits_ns.get(rank.rank)
+            if ns is None:
+                return rank
+            if not (regular and rank.rank in long):
+                ns += others_ns.get(rank.rank, 0.0)
+            return replace(rank, timed_wait_ms=round(ns / 1e6, 6))
+
+        return replace(
+            self,
+            every=[timed(rank, regular=False) for rank in self.every],
+            regular=[timed(rank, regular=True) for rank in self.regular],
+        )
 
     def only(self, rank: int) -> RunRanks:
         """One rank alone.

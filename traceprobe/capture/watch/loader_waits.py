@@ -38,6 +38,8 @@ class LoaderWaits:
         """That were given batches since the last step."""
         self.here = False
         """Whether the thread that makes the steps is given the batches, and so waits for them."""
+        self.others = 0
+        """How long the step that ended last waited for loaders that do not feed it, ns."""
         self.workers: int | None = None
         """Of the loader that gave the last batch."""
 
@@ -73,12 +75,13 @@ class LoaderWaits:
         if self._threads:
             self.here = threading.get_ident() in self._threads
             self._threads.clear()
-        feeding = self._last
+        feeding, self.others = self._last, 0
         if feeding is None:
             return 0
         if self._evaluated is not None and self._evaluated[1] == feeding:
             self._evaluated = None  # it is fed by another loader from now on
         self._feeding = feeding
-        waited = self._waits.get(feeding, 0)
+        waited = self._waits.pop(feeding, 0)
+        self.others = sum(self._waits.values())
         self._waits.clear()
         return waited
