@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from traceprobe.errors import UsageError
 from traceprobe.ingest.limits import Limits
+from traceprobe.model.sidecar import MOST_FLOPS, STEP_MS
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.causal import Causal
 from traceprobe.records.peaks import MeasuredPeaks
@@ -33,6 +35,9 @@ class Options:
         peaks: what `traceprobe roofline --measure` measured of the device.
         nccl_records: dumps of PyTorch's flight recorder and logs of NCCL Inspector of the same run,
             by rank.
+
+    Raises:
+        UsageError: a number is none that a step has.
     """
 
     step: str | None = None
@@ -47,3 +52,16 @@ class Options:
     flops_per_step: float | None = None
     peaks: MeasuredPeaks | None = None
     nccl_records: Mapping[int, Sequence[Path]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        step_ms, flops = self.unprofiled_step_ms, self.flops_per_step
+        if step_ms is not None and not STEP_MS[0] <= step_ms <= STEP_MS[1]:
+            raise UsageError(
+                f"--unprofiled-step-ms {str(step_ms)[:60]}: must be a positive number of "
+                "milliseconds, from 0.001 to 86,400,000"
+            )
+        if flops is not None and not 1 <= flops <= MOST_FLOPS:
+            raise UsageError(
+                f"--flops-per-step {str(flops)[:60]}: must be a positive number of operations, "
+                "from 1 to 1e30"
+            )

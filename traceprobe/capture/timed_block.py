@@ -30,17 +30,17 @@ class TimedBlock:
     Args:
         marks: beginning of each step and the end of the last, ns of `time.perf_counter_ns`.
         waits: ns in the loader's `next`, one a step; empty where nobody measures them.
-        other_waits_ns: in those of loaders that do not feed the steps, as of an evaluation.
         clock, cpu: device and cores meanwhile, fields of `BlockClock` and `BlockCpu` of
             `traceprobe.model.sidecar`.
+        other_waits_ns: in the `next` of loaders that do not feed the steps, as of an evaluation.
     """
 
     profiled: bool
     marks: list[int] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
-    other_waits_ns: int = 0
     clock: dict[str, Any] = field(default_factory=dict)
     cpu: dict[str, Any] = field(default_factory=dict)
+    other_waits_ns: int = 0
 
     def mark(self) -> None:
         """A step ends, or the first one begins."""

@@ -1,8 +1,8 @@
 """The command line: arguments to library calls to exit codes; no logic of its own.
 
-Exit codes: 0 done, 1 a gate that was asked for or a check of `doctor` failed, 2 usage error or
-unreadable input, 70 an error of traceprobe itself (EX_SOFTWARE of sysexits.h), 130 interrupted, 129
-and 143 ended by SIGHUP and SIGTERM.
+Exit codes: 0 done, 1 a gate that was asked for, a check of `doctor` or a rung of `sweep` failed, 2
+usage error or unreadable input, 70 an error of traceprobe itself (EX_SOFTWARE of sysexits.h), 130
+interrupted, 129 and 143 ended by SIGHUP and SIGTERM.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ app = typer.Typer(
     "traceprobe run.sqlite -o report.html -o report.json\n"
     "traceprobe profile -- python train.py\n"
     "traceprobe compare before/ after/ --gate 5%\n\n"
-    "Exit codes: 0 done, 1 a requested gate or a check of doctor failed, 2 usage error or "
-    "unreadable input, 70 an error of traceprobe itself, 130 interrupted.",
+    "Exit codes: 0 done, 1 a requested gate, a check of doctor or a rung of sweep failed, 2 usage "
+    "error or unreadable input, 70 an error of traceprobe itself, 130 interrupted.",
 )
 
 

@@ -49,6 +49,11 @@ class Saving(msgspec.Struct, frozen=True):
     classes: tuple[str, ...] = ()
 
 
+def factor_without(ms: float, of: float) -> float:
+    """By which work of `of` ms gets faster where `ms` of it go, as far as that is believed."""
+    return round(of / max(of - ms, of / FIXED.most_faster), 3)
+
+
 class Evidence(msgspec.Struct, frozen=True, dict=True):
     """Records of a run; all `*_ms` methods are means over ranks, per used step.
 
@@ -268,8 +273,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         now = self.busy_ms(*phases)
         if ms <= 0 or not now:
             return None
-        factor = round(min(now / max(now - ms, now / FIXED.most_faster), FIXED.most_faster), 3)
-        return Changes(speedup=dict.fromkeys(phases, factor), margin=margin)
+        return Changes(speedup=dict.fromkeys(phases, factor_without(ms, now)), margin=margin)
 
     def share(self, ms: float) -> float:
         """A time as a fraction of the step."""

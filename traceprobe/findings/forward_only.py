@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.evidence import Evidence, factor_without
 from traceprobe.findings.host_stalls import line_sites
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted, listed
 from traceprobe.records.forward_only import ForwardOnly
 from traceprobe.records.rank import Rank
 from traceprobe.replay.scenario import Changes
-from traceprobe.verdict.thresholds import FIXED
 
 
 @rule(
@@ -56,5 +55,4 @@ def _left_out(evidence: Evidence, ms: float) -> Changes | None:
     now = evidence.busy_ms("forward")
     if not now:
         return None
-    factor = min(now / max(now - ms, now / FIXED.most_faster), FIXED.most_faster)
-    return Changes(speedup={"forward": round(factor, 3)})
+    return Changes(speedup={"forward": factor_without(ms, now)})

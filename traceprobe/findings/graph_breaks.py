@@ -8,7 +8,7 @@ from statistics import fmean
 from msgspec import UNSET
 
 from traceprobe.findings.attention_unfused import counted_ms
-from traceprobe.findings.evidence import HOST_IDLE, Evidence
+from traceprobe.findings.evidence import HOST_IDLE, Evidence, factor_without
 from traceprobe.findings.host_stalls import cost_ms, line_sites
 from traceprobe.findings.owned_time import inductor_ms
 from traceprobe.findings.rule import Answer, not_applicable, rule
@@ -184,5 +184,4 @@ def _sooner(ms: float, now: float) -> Changes | None:
     """
     if ms <= 0 or not now:
         return None
-    factor = round(min(now / max(now - ms, now / FIXED.most_faster), FIXED.most_faster), 3)
-    return Changes(speedup={"host": factor}, margin=FIXED.usual_margin)
+    return Changes(speedup={"host": factor_without(ms, now)}, margin=FIXED.usual_margin)

@@ -15,7 +15,7 @@ from traceprobe.findings.recorded_clock import recorded_clock
 from traceprobe.findings.recorded_cores import recorded_cores
 from traceprobe.formatting import percent, plain, significant
 from traceprobe.model.accounting import LONG_ITERATION
-from traceprobe.model.sidecar import STEP_MS, Block, Sidecar
+from traceprobe.model.sidecar import Block, Sidecar
 from traceprobe.model.step_names import OF_PROFILER, OURS
 from traceprobe.model.taxonomy import BUSY
 from traceprobe.options import Options
@@ -124,11 +124,6 @@ def sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
 def unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None:
     """The user's number, else what the capture recorded."""
     if options.unprofiled_step_ms is not None:
-        if not STEP_MS[0] <= options.unprofiled_step_ms <= STEP_MS[1]:
-            raise UsageError(
-                f"--unprofiled-step-ms {str(options.unprofiled_step_ms)[:60]}: must be a positive "
-                "number of milliseconds, from 0.001 to 86,400,000"
-            )
         return options.unprofiled_step_ms
     known = _per_iteration(parts, "unprofiled_step_ms")
     return max(known) if known else None

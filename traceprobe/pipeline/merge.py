@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, examine
 from traceprobe.model.events import Trace
-from traceprobe.model.sidecar import MOST_FLOPS, CompilerNotes, Sidecar
+from traceprobe.model.sidecar import CompilerNotes, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline import calibration
 from traceprobe.pipeline.build_floors import floors
@@ -201,11 +201,6 @@ def _roofline(
     workload: Mapping[str, object] | None,
     options: Options,
 ) -> Roofline | None:
-    if options.flops_per_step is not None and not 1 <= options.flops_per_step <= MOST_FLOPS:
-        raise UsageError(
-            f"--flops-per-step {str(options.flops_per_step)[:60]}: must be a positive number of "
-            "operations, from 1 to 1e30"
-        )
     if options.peaks is not None:
         names = {_device_name(rank.device) for rank in records}
         if names != {options.peaks.device}:
