@@ -116,9 +116,12 @@ def test_a_busy_machine_is_told_and_the_programs_own_threads_come_first(tmp_path
     report = analyze(read_trace(path))
     said = [w.message for w in report.quality.warnings if w.code == "busy-machine"]
     assert bool(said) is busy
+    page, told = report.to_html(), report.to_markdown()
+    assert ("Before you rely on it" in page) is busy
+    assert ("- ⚠ The machine was busy" in told) is busy
     if busy:
         assert "no core 66.7 % of the time" in said[0]
-        assert "used 1.50 of the 2 cores" in said[0]
+        assert "used 1.5 of the 2 cores" in said[0]
     assert "cpu-oversubscribed" not in [fix.id for fix in first_fixes(report)[busy:]]
 
 

@@ -111,7 +111,7 @@ def _busy_machine(timed: Mapping[int, Sequence[Block]]) -> str | None:
     return (
         "The machine was busy: the program's threads had no core "
         f"{percent(worst.lacking)} of the time in which they could run, while other programs used "
-        f"{significant(worst.others or 0.0)} of the {worst.cores} cores. Times, and what limits "
+        f"{worst.others or 0.0:.1f} of the {worst.cores} cores. Times, and what limits "
         "the step, are those of a busy machine: record again when it is free."
     )
 

@@ -65,6 +65,7 @@ def document(report: Report, paths: Sequence[str] | None = ()) -> Document:
         tone=verdict.bound,
         headline=sentence(verdict),
         doubt=doubt(verdict),
+        cautions=report_summary.misleading(report),
         anchor="verdict",
         result=list(verdict_blocks(report)),
         sections=list(_sections(report)),

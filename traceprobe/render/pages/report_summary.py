@@ -49,7 +49,8 @@ Paragraphs = list[list[Block]]
 
 def markdown(report: Report) -> Paragraphs:
     """The first fix, the shares, and folded what else fits an issue comment."""
-    warnings = [warning.message for warning in report.quality.warnings]
+    first = misleading(report)
+    warnings = [w.message for w in report.quality.warnings if w.message not in first]
     fixes = first_fixes(report)
     details: list[Block] = [
         Text(list(_verdict_lines(report)), ITEM),
@@ -62,6 +63,7 @@ def markdown(report: Report) -> Paragraphs:
     ]
     return _filled(
         [
+            [Text(first, "⚠")],
             [Facts([("Try first", _first(fixes[0]))])] if fixes else [],
             [Text(report_headroom.sentences(report))],
             [*_shares(report), *report_path.line(report)],
@@ -90,7 +92,7 @@ def terminal(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
                 *_ablation(report)[:1],
                 *_probes(report)[:1],
                 Text(_straggler(report)[:1] if _skewed(report) else []),
-                Text(_misleading(report), "note:", "unclear"),
+                Text(misleading(report), "note:", "unclear"),
             ],
             [Text(report.verdict.missing[1:], ITEM)],
             [*_fixes(report), Text(report_headroom.sentences(report))],
@@ -99,7 +101,7 @@ def terminal(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     )
 
 
-def _misleading(report: Report) -> list[str]:
+def misleading(report: Report) -> list[str]:
     """What to know before the verdict: what the trace is of, or that the machine was busy."""
     return [w.message for w in report.quality.warnings if w.code in _MISLEADING]
 
