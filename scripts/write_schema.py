@@ -117,6 +117,7 @@ OPTIONAL = {
     ("Roofline", "operators"),
     ("Roofline", "sampled"),
     ("Run", "late_ranks"),
+    ("Run", "straggler_wait_ns"),
     ("Run", "links"),
     ("CollectiveGroup", "channels"),
     ("Rank", "timed_wait_ms"),

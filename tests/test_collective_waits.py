@@ -7,13 +7,17 @@ once, but every rank has a clock of its own.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
+from msgspec import UNSET
 
 import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script, merge
 from traceprobe.errors import UsageError
+from traceprobe.render.document import Text
+from traceprobe.render.pages import report_summary
 from traceprobe.timeline import phases
 from traceprobe.timeline.collective_waits import collective_waits
 from traceprobe.timeline.device_timeline import device_timeline
@@ -217,6 +221,44 @@ def test_the_run_names_transfer_skew_and_straggler_per_step():
     assert (run.world_size, run.collectives_matched) == (2, 5)
     assert (run.transfer_ns, run.skew_ns) == (1_000, 1_000)  # 2 000 on one of two ranks
     assert run.straggler_rank == 1
+
+
+@pytest.mark.parametrize("others", [1, 3, 7])
+def test_what_the_others_wait_for_the_straggler_is_their_mean_without_its_own_zero(others):
+    world = others + 1
+    report = analyze(
+        *[rank(n, *EARLY, world=world) for n in range(others)], rank(others, *LATE, world=world)
+    )
+    assert report.run.straggler_rank == others
+    assert report.run.skew_ns == pytest.approx(2_000 * others / world, abs=1)
+    assert report.run.straggler_wait_ns == 2_000
+    assert f"the others wait for rank {others} (overhead): 2.00 µs of each 10.0 µs step" in said(
+        report
+    )
+
+
+def test_waiting_for_a_rank_that_is_late_now_and_then_is_not_for_the_straggler():
+    """Rank 0 is 500 ns late to a second collective, for which the straggler waits too."""
+    report = analyze(
+        rank(0, (2_000, 5_000), (6_500, 7_500)),
+        rank(1, (4_000, 5_000), (6_000, 7_500)),
+        rank(2, (2_000, 5_000), (6_000, 7_500)),
+    )
+    assert report.run.skew_ns == pytest.approx((2_000 + 500 + 2_500) / 3, abs=1)
+    assert (report.run.straggler_rank, report.run.straggler_wait_ns) == (1, 2_000)
+
+
+def test_where_ranks_take_turns_nobody_is_waited_for():
+    report = analyze(
+        rank(0, (2_000, 5_000), (8_000, 9_000)), rank(1, (4_000, 5_000), (6_000, 9_000))
+    )
+    assert (report.run.straggler_rank, report.run.straggler_wait_ns) == (None, UNSET)
+
+
+def said(report):
+    """The sentences of the summary in a terminal."""
+    blocks = chain.from_iterable(report_summary.terminal(report))
+    return [s for block in blocks if isinstance(block, Text) for s in block.sentences]
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,35 @@ def test_waiting_for_other_ranks_is_graded_by_its_share(skew, status):
     assert finding.evidence[1] == "the other ranks wait for rank 1, which spends more time on I/O"
 
 
+@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize(
+    ("name", "idle"),
+    [
+        ("unexplained-idle", {"idle_unexplained": 400}),
+        ("host-overhead", {"idle_host": 400}),
+        ("host-pauses", {"idle_host": 400}),
+    ],
+)
+def test_idle_time_of_a_straggler_is_not_shared_among_the_ranks(name, idle, count):
+    """The others have 100 ms of it, and wait 300 ms for the last rank, which has 400."""
+    pauses = name == "host-pauses"
+
+    def one(number, spent):
+        parts = step(**{kind: spent for kind in idle}, communication=400 - spent)
+        waits = communication(400 - spent, skew=400 - spent)
+        activity = host(pause_ns=spent * MS * STEPS if pauses else 0)
+        return records.rank(parts, number, communication=waits, host=activity)
+
+    ranks = [*(one(n, 100) for n in range(count - 1)), one(count - 1, 400)]
+    cause = {"io": 0.0, "overhead": 1.0, "compute": 0.0, "other": 0.0}
+    late = {"straggler_rank": count - 1, "straggler_cause": "overhead", "skew_causes": cause}
+    skew = {"skew_ns": 300 * MS * (count - 1) // count}
+    of_straggler = find(name, *ranks, together=records.run(**late, **skew, world_size=count))
+    assert (of_straggler.saving_ms_per_step, of_straggler.status) == (400, "fail")
+    of_turns = find(name, *ranks, together=records.run(**skew, skew_causes=cause))
+    assert of_turns.saving_ms_per_step == pytest.approx(100 + 300 / count)
+
+
 def test_ranks_that_take_turns_are_not_told_to_look_at_one():
     causes = {"io": 0.0, "overhead": 0.9, "compute": 0.0, "other": 0.1}
     together = records.run(skew_ns=300 * MS, skew_causes=causes)

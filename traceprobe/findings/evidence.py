@@ -55,7 +55,7 @@ def factor_without(ms: float, of: float) -> float:
 
 
 class Evidence(msgspec.Struct, frozen=True, dict=True):
-    """Records of a run; all `*_ms` methods are means over ranks, per used step.
+    """Records of a run; `*_ms` methods are means over ranks, per used step, or say what else.
 
     Args:
         ranks: their regular iterations.
@@ -211,6 +211,36 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """What a step can get shorter by, at most, where the time of classes goes."""
         return removable_ms(self.ranks, classes, straggler_of(self.run))
 
+    @cached_property
+    def straggler(self) -> Rank | None:
+        """The rank that all others wait for; None without one."""
+        number = straggler_of(self.run)
+        return next((rank for rank in self.ranks if rank.rank == number), None)
+
+    def delaying_ms(self, spent: Callable[[Rank], float]) -> float:
+        """What a step can get shorter by where a rank spares itself something, ms.
+
+        The mean of the ranks. A straggler is late by all of its own: the others have as much less
+        to wait, so that is not shared among the ranks.
+
+        Args:
+            spent: ns of it in all steps of a rank.
+        """
+        mean = self._mean([spent(rank) for rank in self.ranks])
+        if self.straggler is None:
+            return mean
+        return max(mean, spent(self.straggler) / self.straggler.summary.steps / 1e6)
+
+    def idle_ms(self, *classes: str) -> float:
+        """The same of idle time of these classes of the partition."""
+        return self.delaying_ms(lambda r: sum(r.summary.partition_ns[c] or 0 for c in classes))
+
+    def delaying_sites(self, *classes: str) -> list[Site]:
+        """Where that is: on the straggler, where its own is what counts."""
+        if self.straggler is None or self.idle_ms(*classes) <= self.exclusive_ms(*classes):
+            return self.sites(*classes)
+        return find_sites(owners_of([self.straggler]), pl.col("class").is_in(classes))
+
     def step_ms(self) -> float:
         """Length of a step, or of the whole capture without a step marker."""
         return self._mean([r.summary.window_ns for r in self.ranks])
@@ -308,7 +338,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     def host_ms(self) -> float:
         """Idle time because of late launches and latency, without the profiler's part."""
-        return min(self.exclusive_ms(*HOST_IDLE), self.overhead_ms())
+        return min(self.idle_ms(*HOST_IDLE), self.overhead_ms())
 
     def spared_ms(self, ms: float) -> float:
         """The most that a step gets shorter where the host is spared what no profiler makes longer.

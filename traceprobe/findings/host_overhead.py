@@ -42,12 +42,12 @@ def host_overhead(evidence: Evidence) -> Answer:
             "Record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`).",
         )
     late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
-    sites = evidence.sites("idle_host")
+    sites = evidence.delaying_sites("idle_host")
     # What the verdict keeps after the observer effect is what a change can still save.
     share = evidence.verdict.shares.get("overhead", 0.0)
     if evidence.on_cpu:
         return Answer(
-            evidence.grade(min(evidence.share(late), share)),
+            evidence.grade(min(evidence.share(evidence.idle_ms("idle_host")), share)),
             [
                 f"{evidence.amount(late)} between operators: Python and the framework",
                 evidence.worst("idle_host"),
@@ -65,7 +65,7 @@ def host_overhead(evidence: Evidence) -> Answer:
     moved = updating > late - updating
     told = named_lines(evidence)
     kept = max(share - named / evidence.corrected_step_ms(), 0.0) if named else share
-    grade = evidence.grade(min(evidence.share(late + latency - named), kept))
+    grade = evidence.grade(min(evidence.share(evidence.idle_ms(*HOST_IDLE) - named), kept))
     effect = evidence.quality.observer_effect
     return Answer(
         grade,

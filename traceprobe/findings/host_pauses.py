@@ -28,7 +28,7 @@ def host_pauses(evidence: Evidence) -> Answer:
     ms = pause_ms(evidence)
     if not ms:
         return not_applicable("the host launches without long pauses")
-    sites = longest(evidence.sites("idle_host"), ms)
+    sites = longest(evidence.delaying_sites("idle_host"), ms)
     kept = evidence.verdict.shares.get("overhead", 0.0)
     where = look_at(sites) or "Record the program's lines (`traceprobe profile`)"
     return Answer(

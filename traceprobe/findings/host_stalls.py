@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 
 from msgspec import UNSET
 
@@ -40,10 +39,16 @@ def cost_ms(
     evidence: Evidence,
     stall: Callable[[Rank], DeviceAllocations | Compilations | CompiledRegions | None],
 ) -> float:
-    """Idle time per step because of some stalls, mean of the ranks, without the profiler's part."""
-    costs = [(stall(rank), rank.summary.steps) for rank in evidence.ranks]
-    ms = fmean(0.0 if found is None else found.cost_ns / steps for found, steps in costs) / 1e6
-    return min(ms, evidence.host_ms())
+    """Idle time per step because of some stalls, as of `Evidence.delaying_ms`.
+
+    Without the profiler's part.
+    """
+
+    def cost(rank: Rank) -> float:
+        found = stall(rank)
+        return 0.0 if found is None else found.cost_ns
+
+    return min(evidence.delaying_ms(cost), evidence.host_ms())
 
 
 def more_without_profiler(evidence: Evidence, ms: float) -> str:
@@ -59,8 +64,8 @@ def more_without_profiler(evidence: Evidence, ms: float) -> str:
 
 
 def pause_ms(evidence: Evidence) -> float:
-    """Idle time per step in which the host pauses, mean of the ranks."""
-    return fmean(r.summary.host.pause_ns / r.summary.steps for r in evidence.ranks) / 1e6
+    """Idle time per step in which the host pauses, as of `Evidence.delaying_ms`."""
+    return evidence.delaying_ms(lambda rank: rank.summary.host.pause_ns)
 
 
 def unnamed_ms(evidence: Evidence) -> float:

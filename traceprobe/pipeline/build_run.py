@@ -57,4 +57,5 @@ def run_record(
         straggler_cause=None if slowest is None else cause,
         skew_causes=matched.causes,
         late_ranks=[ranks[n].rank for n in together] or UNSET,
+        straggler_wait_ns=UNSET if slowest is None else round(matched.waited_for(slowest) / steps),
     )

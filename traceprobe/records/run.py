@@ -84,6 +84,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of the exposed waiting by what the ranks that came last had more of; they sum to 1."""
     late_ranks: list[int] | msgspec.UnsetType = msgspec.UNSET
     """Ranks that are waited for together; not there where it is one, nobody, or most by turns."""
+    straggler_wait_ns: int | msgspec.UnsetType = msgspec.UNSET
+    """What the other ranks wait for the straggler, their mean; not there without a straggler in the
+    capture, nor in older reports."""
     overview: Overview | msgspec.UnsetType = msgspec.UNSET
     """Not there with fewer than three ranks."""
     links: Links | msgspec.UnsetType = msgspec.UNSET

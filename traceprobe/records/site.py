@@ -22,7 +22,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     call: Name | None
     """The operator, or else the call or the kernel, that most of the time is in."""
     ms_per_step: float
-    """Time of the finding that belongs to it, of the mean rank."""
+    """Time of the finding that belongs to it, of the mean rank, or of the straggler where the
+    saving is its own."""
     part: float
     """The same as a part of what the finding is about."""
     before: bool = False

@@ -55,6 +55,15 @@ class CollectiveWaits(msgspec.Struct, frozen=True):
         found = self.late_ns[slowest] >= STRAGGLER * sum(self.late_ns)
         return slowest if found else None, max(cause, key=lambda name: cause[name])
 
+    def waited_for(self, rank: int) -> float:
+        """What the other ranks wait for one, their mean, ns in all steps.
+
+        Collectives under way at once count for several in `late_ns`, and once in `wait_ns`.
+        """
+        total = sum(self.late_ns)
+        others = len(self.wait_ns) - 1
+        return sum(self.wait_ns) * self.late_ns[rank] / total / others if total and others else 0.0
+
     @property
     def mostly_last_together(self) -> list[int]:
         """The few ranks that came last for most of the waiting; none where many take turns."""

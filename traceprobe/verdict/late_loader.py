@@ -36,5 +36,6 @@ def with_late_loader(run: Run | None, ranks: Sequence[Rank]) -> Run | None:
         straggler_rank=late,
         straggler_cause="io",
         late_ranks=UNSET,
+        straggler_wait_ns=UNSET,
         unseen_skew_ms=round(held_ns / 1e6, 6),
     )

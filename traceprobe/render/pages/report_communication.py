@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UnsetType
+
 from traceprobe.formatting import duration, percent, ranges
 from traceprobe.model.taxonomy import label_of
 from traceprobe.records.rank import Rank
@@ -56,8 +58,9 @@ def communication_section(report: Report, detailed: Sequence[Rank]) -> Section |
 def _said(report: Report, detailed: Sequence[Rank]) -> str:
     """What to know of it, for the title."""
     run = report.run
-    if run is not None and run.straggler_rank is not None and run.skew_ns:
-        return f"{duration(run.skew_ns)} a step go to waiting for rank {run.straggler_rank}"
+    if run is not None and not isinstance(run.straggler_wait_ns, UnsetType):
+        waited = duration(run.straggler_wait_ns)
+        return f"the others wait {waited} a step for rank {run.straggler_rank}"
     for rank in detailed:
         transfer = rank.summary.communication or rank.summary.h2d
         if transfer is not None and transfer.total_ns:
@@ -105,14 +108,16 @@ def _together(report: Report, run: Run) -> Iterator[tuple[str, str]]:
     if run.transfer_ns is not None:
         yield "moving data, per step", duration(run.transfer_ns)
     if run.skew_ns is not None:
-        yield "waiting for the slowest rank, per step", duration(run.skew_ns)
+        yield "waiting for other ranks, per step, mean of all", duration(run.skew_ns)
     overview = overview_of(report)
     if overview is not None:
         text = f"rank {overview.worst_rank}; the median is rank {overview.median_rank}"
         yield "longest steps of its own", text
     if run.straggler_rank is not None:
         why = f", because of {label_of(run.straggler_cause)}" if run.straggler_cause else ""
-        yield "the others wait for", f"rank {run.straggler_rank}{why}"
+        waited = run.straggler_wait_ns
+        time = "" if isinstance(waited, UnsetType) else f", {duration(waited)} a step"
+        yield "the others wait for", f"rank {run.straggler_rank}{time}{why}"
 
 
 def overlaps(ranks: Sequence[Rank]) -> list[Bars]:

@@ -10,7 +10,7 @@ from msgspec import UnsetType
 from traceprobe.formatting import counted, duration, first_sentences, percent, significant
 from traceprobe.model.taxonomy import label_of
 from traceprobe.records.finding_order import ATTENTION
-from traceprobe.records.rank import Rank
+from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Finding, Report
 from traceprobe.records.summary import StepTimes
 from traceprobe.render.bars import Segment, partition_bar, segments, share_bar
@@ -281,18 +281,26 @@ def _asking(findings: Sequence[Finding]) -> bool:
 
 
 def _straggler(report: Report) -> list[str]:
-    """Which rank the others wait for, and how long."""
+    """Which rank the others wait for, and how long of which step."""
     run = report.run
     if run is None or run.straggler_rank is None:
         return []
     known = run.straggler_cause not in (None, "other")
     cause = f" ({label_of(run.straggler_cause or '')})" if known else ""
-    waits = f"the others wait for rank {run.straggler_rank}{cause}: "
-    if isinstance(run.unseen_skew_ms, UnsetType):
-        waits += f"{duration(run.skew_ns)} a step"
-    else:
-        waits += f"{significant(run.unseen_skew_ms)} ms a step, without the profiler alone"
+    waits = f"the others wait for rank {run.straggler_rank}{cause}"
+    step_ms, effect = mean_step_ms(report.ranks), report.quality.observer_effect
+    if not isinstance(run.unseen_skew_ms, UnsetType):
+        unprofiled_ms = None if effect is None else effect.unprofiled_step_ms
+        time = f"{significant(run.unseen_skew_ms)} ms"
+        waits += f": {_of_step(time, unprofiled_ms)}, without the profiler alone"
+    elif not isinstance(run.straggler_wait_ns, UnsetType):
+        waits += f": {_of_step(duration(run.straggler_wait_ns), step_ms)}"
     return [waits, f"transfer of all: {duration(run.transfer_ns)} a step"]
+
+
+def _of_step(time: str, step_ms: float | None) -> str:
+    """A time per step, with the length of the step where it is known, ms."""
+    return f"{time} a step" if step_ms is None else f"{time} of each {duration(1e6 * step_ms)} step"
 
 
 def _largest(rank: Rank) -> list[Segment]:
