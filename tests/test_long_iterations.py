@@ -11,17 +11,19 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 import traceprobe
+from tests.builders import kineto
 from tests.builders.program import UPDATE, Program
+from tests.builders.scenario import Process, Script
 from tests.loader_records import make_loader
 from tests.test_findings import evidence
 from traceprobe.findings.rule import RULES
 from traceprobe.formatting import ordinal
 from traceprobe.model.codes import Kind, Operation
-from traceprobe.model.taxonomy import PARTITION
+from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.rank import LongIterations
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.collectives import CollectiveGroup, with_matches
-from traceprobe.timeline.long_iterations import LoaderPace, long_iterations
+from traceprobe.timeline.long_iterations import LoaderPace, TimedSteps, long_iterations
 
 MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -185,6 +187,111 @@ def test_a_recompilation_does_not_decide(steps):
     assert all(skipped[k].startswith("long: 40") for k in steps)
 
 
+def noted(steps_ms, **facts):
+    """What a recording says that timed these steps without the profiler."""
+    mean = round(sum(steps_ms) / len(steps_ms), 6)
+    return {"unprofiled_step_ms": mean, "calibration_step_ms": steps_ms, **facts}
+
+
+def report_with(program, sidecar):
+    trace = program.trace()
+    return traceprobe.analyze(replace(trace, metadata={**trace.metadata, "traceprobe": sidecar}))
+
+
+def save(*steps):
+    return lambda program, k: think(program, 80 * MS) if k in steps else None
+
+
+EVERY_TENTH = [2.0] * 7 + [42.0] + [2.0] * 6 + [52.0] + [2.0] * 5
+
+
+def test_what_is_recorded_once_recurs_where_steps_without_the_profiler_are_as_long():
+    report = report_with(loop(save(7)), noted(EVERY_TENTH))
+    (long,) = [rank.long for rank in report.ranks]
+    assert (long.once, long.every, long.timed_long, long.timed_steps) == (False, None, 2, 19)
+    counts = "1 of 15 recorded iterations and 2 of 19 steps without the profiler"
+    assert report.verdict.bound == "overhead"
+    assert f"{counts} take 80 ms more than the" in report.verdict.headline
+    assert "left out" not in report.verdict.headline
+    assert report.ranks[0].summary.iterations_used == 15
+    found = finding(report)
+    assert found.status == "fail"
+    assert found.evidence[0].startswith(f"{counts} took 80.0 ms more")
+    # 80 ms in 3 of 34 steps; without the profiler 90 ms in 20.
+    assert "that is 7.06 ms per step" in found.evidence[1]
+    assert found.saving_ms_per_step == pytest.approx(90 / 20, rel=0.01)
+    assert found.advice.startswith("Look at what the loop does every so many steps")
+
+
+@pytest.mark.parametrize(
+    "timed", [[2.0] * 20, [2.0] * 19 + [5.0], [2.0] * 10 + [900.0] + [2.0] * 9]
+)
+def test_what_no_other_step_takes_stays_left_out(timed):
+    report = report_with(loop(save(7)), noted(timed))
+    assert report.verdict.bound == "compute"
+    assert finding(report).saving_ms_per_step is None
+    assert finding(report).evidence[0].startswith("iteration 7 took 80.0 ms more")
+    assert "it happened once" in finding(report).evidence[1]
+
+
+def test_a_regular_step_without_the_profiler_is_told_from_the_mean_one():
+    report = report_with(loop(save(7)), noted([2.0] * 10 + [900.0] + [2.0] * 9))
+    assert "(2.00 ms without the profiler)" in report.verdict.headline
+    assert report.verdict.headline.endswith(
+        "Iteration 7 took 82 ms (idle: host busy), the others 1.94 ms, and is left out. "
+        "Without the profiler a regular step takes 2.00 ms, the mean one 46.9 ms."
+    )
+
+
+@pytest.mark.parametrize(
+    ("period", "timed", "recurs"),
+    [(20, 10, True), (1, 10, False), (10, 11, False), (4, 3, False)],
+    ids=["longer than all", "none", "timed as a whole", "others of it are recorded"],
+)
+def test_a_period_longer_than_what_was_timed_tells_that_it_recurs(period, timed, recurs):
+    warmup = {"steps": 60, "steady": True, "period": period}
+    report = report_with(loop(save(7)), noted([2.0] * timed, warmup=warmup))
+    found = finding(report)
+    assert ("it happened once" in found.evidence[1]) is not recurs
+    if recurs:
+        assert report.ranks[0].long.period == period
+        said = f"1 of 15 iterations, of a loop that repeats after {period} steps, took 80.0"
+        assert found.evidence[0].startswith(said)
+        assert found.saving_ms_per_step == pytest.approx(80 / 15, rel=0.01)
+
+
+def test_the_last_step_of_a_block_waits_for_the_device_and_tells_nothing():
+    block = {"profiled": False, "steps": 10, "step_ms": 10.0}
+    blocks = [block, {**block, "profiled": True}, block]
+    timed = [*[2.0] * 9, 82.0] * 2
+    report = report_with(loop(save(7)), noted(timed, blocks=blocks))
+    assert "it happened once" in finding(report).evidence[1]
+
+
+def on_cpu(save_ms, at=5, steps=10):
+    """Three lines that compute, and nothing that is recorded while step `at` saves."""
+    script, now = Script(Process(devices=())), 0
+    for k in range(steps):
+        begin = now
+        for line in (3, 4, 5):
+            script.operator(f"train.py({line}): main", now, now + 2 * MS)
+            script.operator(f"aten::op{line}", now, now + 2 * MS)
+            now += 2 * MS
+        now += (save_ms if k == at else 0) * MS
+        script.range(f"step {k}", begin, now)
+    return script.build()
+
+
+def test_a_pause_of_a_recurring_iteration_is_not_placed_at_the_operator_after_it(tmp_path):
+    trace = traceprobe.load(kineto.write(on_cpu(60), tmp_path / "trace.json"))
+    steps = [6.0] * 7 + [48.0] + [6.0] * 12
+    report = traceprobe.analyze(replace(trace, metadata={"traceprobe": noted(steps)}))
+    (why,) = report.verdict.missing
+    assert "no operator runs, mostly in long iterations: annotate what the loop does" in why
+    assert finding(report).sites is UNSET
+    assert finding(report).saving_ms_per_step == pytest.approx(42 / 20, rel=0.05)
+
+
 def test_compilation_in_the_first_two_steps_does_not_decide():
     report = report_of(loop(recompile(0, 1)))
     assert report.verdict.bound == "compute"
@@ -251,7 +358,11 @@ def account(lengths, waits=None, work=None):
         edges=edges,
         used=np.ones(len(lengths), dtype=bool),
         index=np.arange(len(lengths)),
-        exclusive={"idle_data_wait": wait, "forward": np.diff(edges) - wait},
+        exclusive={
+            **dict.fromkeys(BUSY, 0 * wait),
+            "idle_data_wait": wait,
+            "forward": np.diff(edges) - wait,
+        },
         ops=pl.DataFrame(
             {"t0": begins, "kind": int(Kind.KERNEL), "phase": PARTITION.index("forward")}
         ),
@@ -296,6 +407,54 @@ def test_which_iterations_are_long(lengths, long):
 def test_of_waits_for_data_only_a_single_very_long_one_counts(waits, long):
     found = long_iterations(account([10 + wait for wait in waits], waits))
     assert (None if found is None else found.windows.tolist()) == long
+
+
+LONG_ONE = [10, 10, 10, 50, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("timed", "beside"),
+    [
+        (TimedSteps([10] * 9 + [50]), 1),
+        (TimedSteps([10] * 9 + [24]), 1),
+        (TimedSteps([10] * 9 + [23]), 0),
+        (TimedSteps([10] * 9 + [130]), 1),
+        (TimedSteps([10] * 9 + [131]), 0),
+        (TimedSteps([40] * 9 + [59]), 0),
+        (TimedSteps([10] * 9 + [50], waited=1.9), 1),
+        (TimedSteps([10] * 9 + [50], waited=2.1), 0),
+        (TimedSteps([10] * 9 + [50], ahead=True), 1),
+        (TimedSteps([3] * 9 + [50], ahead=True), 0),
+        (TimedSteps([3] * 9 + [50]), 1),
+        (TimedSteps([]), 0),
+    ],
+    ids=[
+        "as long",
+        "a third as much more",
+        "less",
+        "three times as much more",
+        "more",
+        "regular",
+        "some waiting for data",
+        "half of it may be waiting for data",
+        "as long as the device needs",
+        "the host is ahead",
+        "a host that computes",
+        "none",
+    ],
+)
+def test_which_steps_without_the_profiler_are_long_as_the_recorded_ones(timed, beside):
+    found = long_iterations(account(LONG_ONE), timed=timed)
+    assert (found.beside, found.once) == (beside, beside == 0)
+    assert found.timed == (len(timed.ns) if beside else 0)
+
+
+def test_the_start_of_an_epoch_is_not_told_by_steps_that_are_as_long():
+    waits = [0, 0, 0, 95, 0, 0]
+    found = long_iterations(
+        account([10 + wait for wait in waits], waits), timed=TimedSteps([10] * 9 + [105])
+    )
+    assert (found.beside, found.once) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import duration, ordinal, percent, significant
 from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.records.sites import extra_owners, find_sites
+from traceprobe.verdict.outliers import how_many
 from traceprobe.verdict.thresholds import FIXED
 
 _ADVICE = {
@@ -47,7 +50,9 @@ _UNKNOWN = (
     "least three are recorded at that distance, and none at it is regular. The saving is what they "
     "take beyond the others, per step, no more than without the profiler where that is known; "
     "nothing where it happened once, or where they have no period and run no more operations than "
-    "the others. Other findings are about the others alone.",
+    "the others. Where steps without the profiler are as long, these count too, and tell that it "
+    "recurs; so does a period of the loop of which too few steps were timed. Other findings are "
+    "about the others alone.",
     verify="Time the loop without evaluation, checkpoints and logging.",
 )
 def long_iterations(evidence: Evidence) -> Answer:
@@ -59,7 +64,7 @@ def long_iterations(evidence: Evidence) -> Answer:
     found = max(evidence.long, key=lambda long: long.extra_ns)
     regular = max(rank.summary.iterations_used for rank in evidence.ranks)
     count = len(found.indices)
-    ms = found.extra_ns / (regular + count) / 1e6
+    ms = found.extra_ns / count * found.share(regular + count) / 1e6
     share = ms / (found.regular_ms + ms)
     largest = sorted(found.extra_partition_ns.items(), key=lambda item: -item[1])
     fills = {name: ns for name, ns in largest if ns >= FIXED.filling * found.extra_ns}
@@ -95,16 +100,17 @@ def _which(found: LongIterations, among: int) -> str:
     """Which they are; `among` counts the others too."""
     if found.every is not None:
         return f"every {ordinal(found.every)} iteration"
-    if len(found.indices) == 1:
+    if found.once and len(found.indices) == 1:
         return f"iteration {found.indices[0]}"
-    return f"{len(found.indices)} of {among} iterations"
+    return how_many(found, among)
 
 
 def _unsaved(found: LongIterations) -> str:
     """Why nothing is saved per step; empty where something is."""
     if found.once:
         return "it happened once, so nothing is saved per step"
-    if found.every is None and not found.more_work:
+    told = found.timed_long is not UNSET or found.period is not UNSET
+    if found.every is None and not found.more_work and not told:
         return (
             "they come at no fixed distance and run no more operations than the others: nothing "
             "says that they recur, so nothing is saved per step"

@@ -13,6 +13,8 @@ OURS = r"step \d+"
 """Ranges that recordings have around their steps, see `step_name`."""
 OF_PROFILER = r"ProfilerStep#\d+"
 """Those that PyTorch's profiler has."""
+OWN_MARKS = frozenset({OF_PROFILER, OURS})
+"""Patterns of the ranges that recordings have around their steps."""
 
 
 def step_name(number: int) -> str:

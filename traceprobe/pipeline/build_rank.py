@@ -103,6 +103,9 @@ def _long(account: DeviceTimeline, long: LongIterations) -> records.LongIteratio
         extra_ns=long.extra_ns,
         extra_partition_ns=dict(long.extra),
         more_work=dict(long.more_work),
+        timed_long=long.beside or UNSET,
+        timed_steps=long.timed or UNSET,
+        period=UNSET if long.period is None else long.period,
         regular_ms=round(float(np.diff(account.edges)[rest].mean()) / 1e6, 6),
     )
 

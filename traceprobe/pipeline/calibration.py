@@ -16,7 +16,7 @@ from traceprobe.findings.recorded_cores import recorded_cores
 from traceprobe.formatting import percent, plain, significant
 from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.sidecar import Block, Sidecar
-from traceprobe.model.step_names import OF_PROFILER, OURS
+from traceprobe.model.step_names import OWN_MARKS
 from traceprobe.model.taxonomy import BUSY
 from traceprobe.options import Options
 from traceprobe.pipeline.trace_part import TracePart
@@ -28,8 +28,6 @@ from traceprobe.verdict.calibration_doubt import calibration_doubt
 from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import FIXED
 
-_OWN_MARKS = frozenset({OF_PROFILER, OURS})
-"""Patterns of the ranges that recordings have around their steps."""
 _WHOLE = 0.125
 """Part of a whole number by which the steps that last as long as an iteration may miss it: of four
 and more the nearest one is near enough."""
@@ -205,7 +203,7 @@ def _steps(part: TracePart) -> float:
     records = [device.record for device in part.devices]
     markers = [record.step_marker for record in records if record.step_marker]
     marks = max((marker.per_iteration for marker in markers), default=1)
-    if all(marker.pattern in _OWN_MARKS for marker in markers):
+    if all(marker.pattern in OWN_MARKS for marker in markers):
         return marks
     return _steps_by_time(part.sidecar, mean_step_ms(records)) or marks
 

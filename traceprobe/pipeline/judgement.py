@@ -73,7 +73,7 @@ def judgement(
     usual_quality = qualities(ranks.regular, step_ms)
     usual = judged(ranks.regular, usual_quality)
     if usual.bound != verdict.bound and any(each.once for each in long):
-        usual = with_outlier(usual, verdict, long)
+        usual = with_outlier(usual, verdict, long, step_ms, timed.step_ms)
         return Judgement(usual, usual_quality, usual, usual_quality, ranks.regular, long)
     if usual.bound != verdict.bound:
         among = max(record.summary.iterations_used for record in ranks.every)

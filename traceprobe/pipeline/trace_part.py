@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -24,6 +25,7 @@ from traceprobe.model.codes import Call
 from traceprobe.model.events import Device, Trace
 from traceprobe.model.quality import Quality
 from traceprobe.model.sidecar import RECORDED, KernelOwners, Sidecar
+from traceprobe.model.step_names import OWN_MARKS
 from traceprobe.options import Options
 from traceprobe.pipeline.build_kernel_counters import kernel_counters
 from traceprobe.pipeline.build_operator_calls import build_operator_calls
@@ -44,7 +46,13 @@ from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.attribution import Attribution, Owners, attribution, find_owners
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
-from traceprobe.timeline.long_iterations import LoaderPace, LongIterations, long_iterations, without
+from traceprobe.timeline.long_iterations import (
+    LoaderPace,
+    LongIterations,
+    TimedSteps,
+    long_iterations,
+    without,
+)
 from traceprobe.timeline.operator_time import OperatorTime, operator_time
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
@@ -259,6 +267,35 @@ def _loader_pace(sidecar: Sidecar | None) -> LoaderPace | None:
     return pace._replace(batch=loader.batch_ms * 1e6, step=loader.load_ms * 1e6)
 
 
+def _timed_steps(
+    account: DeviceTimeline, device: Device, sidecar: Sidecar | None
+) -> TimedSteps | None:
+    """The steps without the profiler, where each iteration is one of them."""
+    marker = account.process.marker
+    own = marker is not None and marker.pattern in OWN_MARKS and marker.per_iteration == 1
+    if sidecar is None or not own:
+        return None
+    on_gpu = device.kind == "gpu"
+    listed = [] if sidecar.calibration_step_ms is UNSET else sidecar.calibration_step_ms
+    waited = sidecar.unprofiled_data_wait_ms
+    return TimedSteps(
+        ns=[ms * 1e6 for ms in (_without_last(listed, sidecar) if on_gpu else listed)],
+        waited=waited * 1e6 if isinstance(waited, float) else None,
+        period=1 if sidecar.warmup is UNSET else sidecar.warmup.period,
+        ahead=on_gpu,
+    )
+
+
+def _without_last(listed: Sequence[float], sidecar: Sidecar) -> list[float]:
+    """The timed steps without the last of each block, in which the host waits for the device."""
+    blocks = [] if sidecar.blocks is UNSET else sidecar.blocks
+    counts = [block.steps for block in blocks if block.kept and not block.profiled]
+    if sum(counts) != len(listed):
+        counts = [len(listed)]
+    lasts = {end - 1 for end in accumulate(counts)}
+    return [ms for place, ms in enumerate(listed) if place not in lasts]
+
+
 def _noted_owners(sidecar: Sidecar | None) -> KernelOwners | None:
     if sidecar is None or sidecar.kernel_owners is UNSET:
         return None
@@ -307,7 +344,7 @@ def _device(
     account: DeviceTimeline, trace: Trace, device: Device, sidecar: Sidecar | None
 ) -> DevicePart:
     """The device; what needs no other result is computed beside the record."""
-    long = long_iterations(account, _loader_pace(sidecar))
+    long = long_iterations(account, _loader_pace(sidecar), _timed_steps(account, device, sidecar))
     with ThreadPoolExecutor(_BESIDE) as pool:
         found = pool.submit(find_owners, account, trace.names, _noted_owners(sidecar))
         drawn = pool.submit(picture, account, trace.names, trace.thread_names, origin(trace), long)

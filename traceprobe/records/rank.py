@@ -117,6 +117,22 @@ class LongIterations(msgspec.Struct, frozen=True, kw_only=True):
     more_work: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
     """Operations that they have more of, together, by class of the partition: of classes of which
     each of them has more than any other iteration. Missing in older reports."""
+    timed_long: int | msgspec.UnsetType = msgspec.UNSET
+    """Steps without the profiler that are long by about as much; not there where none is."""
+    timed_steps: int | msgspec.UnsetType = msgspec.UNSET
+    """Among how many, as `timed_long`."""
+    period: int | msgspec.UnsetType = msgspec.UNSET
+    """Steps after which the loop repeats itself, where that alone tells that they recur."""
+
+    def share(self, among: int) -> float:
+        """Part of the steps that are long, of those recorded and those timed without the profiler.
+
+        Args:
+            among: the used iterations, regular ones too.
+        """
+        timed = 0 if self.timed_steps is msgspec.UNSET else self.timed_steps
+        more = 0 if self.timed_long is msgspec.UNSET else self.timed_long
+        return (len(self.indices) + more) / (among + timed)
 
 
 class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):

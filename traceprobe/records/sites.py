@@ -41,7 +41,8 @@ def _brief(tree: pl.DataFrame) -> pl.DataFrame:
 def extra_owners(whole: Sequence[Rank], regular: Sequence[Rank]) -> pl.DataFrame:
     """The same of iterations that some ranks leave out: what is there more of than in theirs.
 
-    Spread over all iterations, as what is saved per step is.
+    Spread over all iterations, as what is saved per step is. On a CPU, idle time belongs to the
+    operator that comes next: where that is one of the regular work its place is not known.
 
     Args:
         whole: the ranks with all their iterations. regular: the same ranks without some.
@@ -50,12 +51,33 @@ def extra_owners(whole: Sequence[Rank], regular: Sequence[Rank]) -> pl.DataFrame
     for every, usual in zip(whole, regular, strict=True):
         some = every.summary.steps > usual.summary.steps
         if some and isinstance(every.tree, Tree) and isinstance(usual.tree, Tree):
-            parts += [_tree(every), _tree(usual).with_columns(-pl.col("ms", "count"))]
+            more, less = _tree(every), _tree(usual)
+            if every.device.kind == "cpu":
+                more, less = _without_next(more, less), _without_next(less, less)
+            parts += [more, less.with_columns(-pl.col("ms", "count"))]
     if not parts:
         return _tree(None)
     keys = ("class", *_PLACE, "call", "kernel")
     summed = pl.concat(parts).group_by(keys, maintain_order=True)
     return summed.agg(pl.col("ms", "count").sum() / (len(parts) // 2)).filter(pl.col("ms") > 0)
+
+
+def _without_next(owners: pl.DataFrame, regular: pl.DataFrame) -> pl.DataFrame:
+    """Owners without the place of idle time that is one of the regular work."""
+    works = regular.filter(pl.col("class").is_in(BUSY))
+    known = (
+        pl.when(pl.col("line").is_null())
+        .then(pl.col("call").is_in(works["call"].drop_nulls().implode()))
+        .otherwise(pl.col("line").is_in(works["line"].drop_nulls().implode()))
+    )
+    unknown = ~pl.col("class").is_in(BUSY) & known.fill_null(value=False)
+    return owners.with_columns(
+        *(
+            pl.when(~unknown).then(pl.col(name)).alias(name)
+            for name in ("line", "within", "call", "kernel")
+        ),
+        (pl.col("before") & ~unknown).alias("before"),
+    )
 
 
 def find_sites(owners: pl.DataFrame, where: pl.Expr | None = None) -> list[Site]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from traceprobe.formatting import duration, significant
 from traceprobe.model.accounting import (
+    AS_LONG,
+    CLOCK_CHANGED,
     FEWEST_REGULAR,
     LONE_WAIT,
     LONG_ITERATION,
@@ -35,7 +37,11 @@ class LongIterations(msgspec.Struct, frozen=True):
         more_work: class of the partition to operations that they have more of, together, of the
             classes of which each of them has more operations than any regular one.
         extra_ns: their length beyond that of as many regular ones.
-        once: whether this happened once: in one iteration, or in two that follow each other.
+        once: whether this happened once: in one iteration, or in two that follow each other, and
+            no step without the profiler and no period of the loop tells that it recurs.
+        beside: steps without the profiler that are long by about as much. timed: among how many;
+            0 where none is.
+        period: steps after which the loop repeats itself, where that alone tells that it recurs.
     """
 
     windows: Int64s
@@ -44,6 +50,25 @@ class LongIterations(msgspec.Struct, frozen=True):
     more_work: Mapping[str, int]
     extra_ns: int
     once: bool
+    beside: int = 0
+    timed: int = 0
+    period: int | None = None
+
+
+class TimedSteps(NamedTuple):
+    """Steps of the loop that were timed without the profiler; an iteration is one of them.
+
+    Args:
+        ns: length of each by the host's clock; empty where only the period is known.
+        waited: what they wait for data, mean, ns; None where that was not timed.
+        period: steps after which the loop repeats itself; 1 where it is not known to.
+        ahead: whether the host runs ahead of a device, and is done with a step before that is.
+    """
+
+    ns: Sequence[float]
+    waited: float | None = None
+    period: int = 1
+    ahead: bool = False
 
 
 class LoaderPace(NamedTuple):
@@ -61,7 +86,7 @@ class LoaderPace(NamedTuple):
 
 
 def long_iterations(
-    account: DeviceTimeline, loader: LoaderPace | None = None
+    account: DeviceTimeline, loader: LoaderPace | None = None, timed: TimedSteps | None = None
 ) -> LongIterations | None:
     """The long iterations of a device; None where there are none, or so many that they are usual.
 
@@ -69,6 +94,9 @@ def long_iterations(
     pace. Only a single wait that is many times as long as an iteration happened once; and not where
     the loader is slower than the loop, and a worker needs as long for a batch, nor where the loop
     waits as much without the profiler.
+
+    Few iterations are recorded, so a long one that is alone among them may recur. Steps without the
+    profiler that are long by about as much tell that, or where too few were timed a period.
     """
     used = np.flatnonzero(account.used)
     if len(used) < MOST_LONG + 1:
@@ -77,7 +105,8 @@ def long_iterations(
     waited = account.exclusive["idle_data_wait"][used]
     working = length - waited
     long = working > LONG_ITERATION * np.median(working)
-    if not long.any():
+    works = bool(long.any())
+    if not works:
         long = length > LONE_WAIT * np.median(length)
         if long.sum() != 1 or _is_burst(length, waited, long, loader):
             return None
@@ -92,6 +121,13 @@ def long_iterations(
     if extra_ns <= 0:  # they work more, and wait so much less
         return None
     numbers = account.index[windows]
+    once = len(windows) == 1 or (len(windows) == 2 and bool(numbers[1] - numbers[0] == 1))
+    beside, period = 0, None
+    # A single wait for data is told from a burst of the loader by other means.
+    if timed is not None and works:
+        beside = _beside(timed, account, rest, extra_ns / len(windows))
+        if once and not beside and _is_due(timed, numbers, account.index[used]):
+            period = timed.period
     more = {
         name: round(float(ns[windows].sum() - len(windows) * ns[rest].mean()))
         for name, ns in account.exclusive.items()
@@ -106,8 +142,46 @@ def long_iterations(
             if n[long].min() > n[~long].max()
         },
         extra_ns=extra_ns,
-        once=len(windows) == 1 or (len(windows) == 2 and bool(numbers[1] - numbers[0] == 1)),
+        once=once and not beside and period is None,
+        beside=beside,
+        timed=len(timed.ns) if timed is not None and beside else 0,
+        period=period,
     )
+
+
+def _beside(timed: TimedSteps, account: DeviceTimeline, regular: Int64s, extra_ns: float) -> int:
+    """How many steps without the profiler are long by about as much as recorded iterations.
+
+    None where they may as well be long because they wait for data, or because the host, which runs
+    ahead of the device, only waits in them for what others launched.
+
+    Args:
+        regular: the windows of the other iterations. extra_ns: what a long one has more than they.
+    """
+    steps = np.array(timed.ns, dtype=np.float64)
+    if not len(steps):
+        return 0
+    usual = float(np.median(steps))
+    worked = sum(account.exclusive[name][regular].mean() for name in BUSY if timed.ahead)
+    if usual * CLOCK_CHANGED < worked:
+        return 0
+    more = (steps - usual)[steps > LONG_ITERATION * usual]
+    alike = more[(more * AS_LONG >= extra_ns) & (more <= AS_LONG * extra_ns)]
+    waited = timed.waited
+    if waited is None:
+        waited = float(account.exclusive["idle_data_wait"][regular].mean())
+    return 0 if 2 * waited * len(steps) > alike.sum() else len(alike)
+
+
+def _is_due(timed: TimedSteps, long: Int64s, used: Int64s) -> bool:
+    """Whether the loop repeats itself just when iterations are long, as far as is recorded.
+
+    Where a whole period was timed without the profiler, its steps would show it.
+    """
+    if timed.period == 1 or len(timed.ns) >= timed.period:
+        return False
+    due = used[np.isin(used % timed.period, long % timed.period)]
+    return np.array_equal(due, long)
 
 
 def _is_burst(length: Int64s, wait: Int64s, long: Bools, loader: LoaderPace | None) -> bool:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from traceprobe.formatting import ordinal, ranges, significant, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.records.report import Verdict
+from traceprobe.verdict.thresholds import FIXED
 
 
-def with_outlier(usual: Verdict, whole: Verdict, long: Sequence[LongIterations]) -> Verdict:
+def with_outlier(
+    usual: Verdict,
+    whole: Verdict,
+    long: Sequence[LongIterations],
+    regular_ms: float | None,
+    mean_ms: float | None,
+) -> Verdict:
     """The verdict of the regular iterations, whose headline names what it leaves out.
 
     Args:
         usual: the verdict without the long iterations. whole: with them.
         long: those of each rank.
+        regular_ms, mean_ms: a regular step and the mean one without the profiler, if known.
     """
     found = max(long, key=lambda each: each.extra_ns)
     count = len(found.indices)
@@ -30,9 +39,13 @@ def with_outlier(usual: Verdict, whole: Verdict, long: Sequence[LongIterations])
     reason = f"{left_out}; with {'it' if count == 1 else 'them'} the verdict would be: " + (
         within_sentence(BOUND_LABELS[whole.bound])
     )
-    return replace(
-        usual, headline=f"{usual.headline} {left_out}.", reasons=[*usual.reasons, reason]
-    )
+    said = f"{usual.headline} {left_out}."
+    if regular_ms and mean_ms and mean_ms / regular_ms >= 1 + FIXED.misfit:
+        said += (
+            f" Without the profiler a regular step takes {significant(regular_ms)} ms, the mean "
+            f"one {significant(mean_ms)} ms."
+        )
+    return replace(usual, headline=said, reasons=[*usual.reasons, reason])
 
 
 def with_recurring(
@@ -48,7 +61,7 @@ def with_recurring(
     which = (
         f"Every {ordinal(found.every)} iteration takes"
         if found.every is not None
-        else f"{len(found.indices)} of {among} iterations take"
+        else f"{how_many(found, among)} take"
     )
     extra = found.extra_ns / len(found.indices) / 1e6
     more = (
@@ -60,6 +73,23 @@ def with_recurring(
     return replace(
         verdict, headline=f"{verdict.headline} {more}.", reasons=[*verdict.reasons, reason]
     )
+
+
+def how_many(found: LongIterations, among: int) -> str:
+    """How many iterations are long, and what else tells how often they come.
+
+    Args:
+        among: all used iterations, regular ones too.
+    """
+    count = len(found.indices)
+    if not isinstance(found.timed_long, UnsetType):
+        return (
+            f"{count} of {among} recorded iterations and {found.timed_long} of {found.timed_steps} "
+            "steps without the profiler"
+        )
+    if not isinstance(found.period, UnsetType):
+        return f"{count} of {among} iterations, of a loop that repeats after {found.period} steps,"
+    return f"{count} of {among} iterations"
 
 
 def _mostly(long: LongIterations) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, get_type_hints
 import msgspec
 
 from traceprobe.model.accounting import (
+    AS_LONG,
     BATCH_BYTES,
     CLOCK_CHANGED,
     CLOCK_KERNELS,
@@ -209,6 +210,13 @@ class Constants(msgspec.Struct, frozen=True):
         "an iteration that does more than the others lasts",
         "chosen: less is noise",
     ] = LONG_ITERATION
+    as_long: Annotated[
+        float,
+        "ratio",
+        "what a recorded long iteration takes more, over that of a step without the profiler that "
+        "is long as it is, or the reverse",
+        "measured, a checkpoint on a CPU: 200 ms with the profiler, 74 to 84 without",
+    ] = AS_LONG
     most_long: Annotated[
         int, "iterations", "one in so many may be long", "chosen: else it is usual"
     ] = MOST_LONG

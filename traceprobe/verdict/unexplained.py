@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import polars as pl
+from msgspec import UnsetType
 
 from traceprobe.formatting import frame_place, percent
 from traceprobe.model.taxonomy import SHARE_LABELS
@@ -27,6 +28,11 @@ def unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
         )
     if _has_host_rows(ranks):
         silent = _silent(ranks)
+        if _in_long_iterations(ranks):
+            return (
+                f"{percent(idle, 0)} of the time {silent}, mostly in long iterations: annotate "
+                "what the loop does in them (`torch.profiler.record_function(…)`)"
+            )
         sites = find_sites(owners_of(ranks), pl.col("class") == "idle_unexplained")
         if sites and sites[0].line is not None and not sites[0].before:
             return (
@@ -85,6 +91,20 @@ def either(
 
 def _has_host_rows(ranks: Sequence[Rank]) -> bool:
     return any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks)
+
+
+def _in_long_iterations(ranks: Sequence[Rank]) -> bool:
+    """Whether most of it is in iterations that do more than the others, on a CPU.
+
+    An owner there is the operator that comes next, which is one of the regular work.
+    """
+    total = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
+    more = sum(
+        rank.long.extra_partition_ns.get("idle_unexplained", 0)
+        for rank in ranks
+        if not isinstance(rank.long, UnsetType)
+    )
+    return all(rank.device.kind == "cpu" for rank in ranks) and 2 * more > total
 
 
 def _silent(ranks: Sequence[Rank]) -> str:
