@@ -41,10 +41,13 @@ def steps(count=6, *, lag=200, inside=900):
     return script
 
 
-def analyze(script, **options):
+def whole_report(script, **options):
     trace = memory.trace(script.build())
-    report = traceprobe.analyze(trace, traceprobe.Options(**options))
-    return report.ranks[0]
+    return traceprobe.analyze(trace, traceprobe.Options(**options))
+
+
+def analyze(script, **options):
+    return whole_report(script, **options).ranks[0]
 
 
 def windows_of(rank):
@@ -224,7 +227,7 @@ def test_the_last_window_has_no_end_though_a_further_step_begins_without_gpu_wor
     assert rank.iterations[6].skip_reason == "no GPU work"
 
 
-def skipped(lengths, collectives=None, covered=None):
+def skipped(lengths, collectives=None, covered=None, before=None):
     """Reasons for windows of these lengths; the last one is that of the last marker."""
     count = len(lengths)
     edges = np.concatenate([[0], np.cumsum(lengths)])
@@ -233,6 +236,7 @@ def skipped(lengths, collectives=None, covered=None):
         marker_at(range(count), range(1, count + 1)),
         covered or [1.0] * count,
         array(collectives or [0] * count),
+        before or [0.0] * count,
     )
     return [LAST if reason == LAST else reason and reason.split(":")[0] for reason in found]
 
@@ -277,6 +281,53 @@ def test_a_first_iteration_with_other_collectives_than_all_others_is_warm_up(col
     found = skipped([10] * len(collectives), collectives)
     assert found[0] == ("warm-up" if outlier else None)
     assert found[1:] == [None] * (len(collectives) - 2) + [LAST]
+
+
+BEGUN = "begins with work launched before the capture"
+
+
+@pytest.mark.parametrize(
+    ("before", "left_out"),
+    [
+        ([0.05, 0, 0, 0, 0], 1),
+        ([0.049, 0, 0, 0, 0], 0),
+        ([0.9, 0.02, 0, 0.01, 0, 0], 2),
+        ([0.9, 0.3, 0, 0, 0], 0),
+        ([0.9, 0, 0.011, 0, 0, 0], 0),
+        ([0, 0.9, 0, 0, 0, 0], 0),
+        ([0.9] * 6, 0),
+    ],
+    ids=[
+        "a part of the first one",
+        "a little of it",
+        "the GPU is two steps behind",
+        "two others remain",
+        "rows are missing elsewhere, too",
+        "not from the first one on",
+        "no launches are recorded",
+    ],
+)
+def test_first_iterations_with_work_of_others_before_the_capture_are_left_out(before, left_out):
+    rest = [None] * (len(before) - left_out - 1)
+    assert skipped([10] * len(before), before=before) == [*[BEGUN] * left_out, *rest, LAST]
+
+
+def test_work_without_launch_rows_is_measured_by_busy_time():
+    windows = iterations.GpuWindows(np.arange(2), array([100, 200, 300]), True)
+    t0, t1 = array([50, 120, 150, 240]), array([140, 130, 170, 250])
+    launched = np.array([False, False, True, True])
+    assert iterations.launched_before(windows, launched, t0, t1) == [40 / 60, 0.0]
+
+
+def test_a_step_that_the_gpu_begins_behind_work_of_another_is_not_used():
+    script = steps(7)
+    script.op("kernel", 100, 900, stream=8)  # launched before the capture: no call is recorded
+    rank = analyze(script)
+    assert reasons_of(rank) == {0: f"{BEGUN}: 28.6 % of the GPU's time in it", 6: LAST}
+    assert rank.summary.iterations_used == 5
+    told = {finding.id: finding for finding in whole_report(script).findings}["unused-iterations"]
+    assert f"1 left out: {BEGUN}" in told.evidence
+    assert "Synchronise before the profiler starts." in told.advice
 
 
 def test_warm_up_is_the_first_iteration_that_can_be_used():

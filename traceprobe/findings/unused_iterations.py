@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.model.accounting import SKIPPED_AS_EMPTY, SKIPPED_AS_LONG
+from traceprobe.model.accounting import SKIPPED_AS_BEGUN, SKIPPED_AS_EMPTY, SKIPPED_AS_LONG
 from traceprobe.records.rank import Iteration
 from traceprobe.verdict.no_training import gpu_rows_missing
 
 _ADVICE = {
     "capture cut": "Synchronise before the profiler stops.",
+    SKIPPED_AS_BEGUN: "Synchronise before the profiler starts.",
     "warm-up": "Let the program warm up before it is recorded "
     "(`schedule(wait=1, warmup=2, active=6)`).",
     SKIPPED_AS_EMPTY: "Name the ranges that are steps, if these are none (`--step`).",

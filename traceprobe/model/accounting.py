@@ -7,6 +7,11 @@ from __future__ import annotations
 
 MIN_COVERAGE = 0.99
 """Launches with a GPU row, as a share, below which the capture was cut in an iteration."""
+LAUNCHED_BEFORE = 0.05
+"""Part of the device's busy time in a first iteration from which on work without a launch row is
+that of a step before the capture, if the others have no more of it than `MIN_COVERAGE` leaves."""
+SKIPPED_AS_BEGUN = "begins with work launched before the capture"
+"""How the reason begins for which such an iteration is left out."""
 WARM_UP = 3.0
 """Medians of the others that a first iteration lasts at least if it is warm-up."""
 STRAGGLER = 2 / 3

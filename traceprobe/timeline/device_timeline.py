@@ -103,7 +103,9 @@ def device_timeline(
     windows = iterations.gpu_windows(iteration, kind, t0, t1, marker)
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
-    reasons = _reasons(process, windows, collectives)
+    launched = ops["thread"].to_numpy() != UNKNOWN
+    before = iterations.launched_before(windows, launched, t0, t1)
+    reasons = _reasons(process, windows, collectives, before)
     regular = [k for k in windows.index.tolist() if k != UNKNOWN and reasons[k] is None]
     speed = None if on_cpu else find_speed_change(ops, np.array(regular, dtype=np.int64))
     if speed is not None:
@@ -156,7 +158,10 @@ def device_timeline(
 
 
 def _reasons(
-    process: ProcessTimeline, windows: iterations.GpuWindows, collectives: Int64s
+    process: ProcessTimeline,
+    windows: iterations.GpuWindows,
+    collectives: Int64s,
+    before: list[float],
 ) -> list[str | None]:
     if process.marker is None:
         return []
@@ -164,7 +169,7 @@ def _reasons(
         recorded / asked if asked else None
         for asked, recorded in zip(process.asked.tolist(), process.recorded.tolist(), strict=True)
     ]
-    return iterations.skip_reasons(windows, process.marker, covered, collectives)
+    return iterations.skip_reasons(windows, process.marker, covered, collectives, before)
 
 
 def _observed(

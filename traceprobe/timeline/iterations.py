@@ -13,8 +13,15 @@ import numpy as np
 import polars as pl
 
 from traceprobe.formatting import percent
-from traceprobe.model.accounting import MIN_COVERAGE, SKIPPED_AS_EMPTY, WARM_UP
+from traceprobe.model.accounting import (
+    LAUNCHED_BEFORE,
+    MIN_COVERAGE,
+    SKIPPED_AS_BEGUN,
+    SKIPPED_AS_EMPTY,
+    WARM_UP,
+)
 from traceprobe.model.codes import UNKNOWN, Bools, Call, Int64s, Kind
+from traceprobe.timeline.intervals import per_window, union
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
@@ -103,14 +110,31 @@ def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int
     return marker.count(work["t0"]), marker.count(recorded["t0"])
 
 
+def launched_before(windows: GpuWindows, launched: Bools, t0: Int64s, t1: Int64s) -> list[float]:
+    """Part of the device's busy time in each window that no launch in the capture stands for.
+
+    Args:
+        launched: of each op, whether its launch is in the trace.
+    """
+    busy = per_window(union(t0, t1), windows.edges)
+    known = per_window(union(t0[launched], t1[launched]), windows.edges)
+    part: list[float] = ((busy - known) / np.maximum(busy, 1)).tolist()
+    return part
+
+
 def skip_reasons(
-    windows: GpuWindows, marker: StepMarker, covered: list[float | None], collectives: Int64s
+    windows: GpuWindows,
+    marker: StepMarker,
+    covered: list[float | None],
+    collectives: Int64s,
+    before: list[float],
 ) -> list[str | None]:
     """Why each iteration is left out of the summary; None for those that are used.
 
     Args:
         covered: coverage of each iteration, None where it made no launches.
         collectives: collective kernels launched in each iteration.
+        before: of each window, as `launched_before` has it.
     """
     count = len(marker.starts)
     reasons: list[str | None] = [None] * count
@@ -130,6 +154,15 @@ def skip_reasons(
         elif len(rest) >= ENOUGH:
             reasons[final] = reasons[final] or "the last iteration: the next is not recorded"
     used = [k for k in windows.index.tolist() if k != UNKNOWN and reasons[k] is None]
+    part = dict(zip(windows.index.tolist(), before, strict=True))
+    # The device runs behind its host: it begins the capture with steps that were launched before.
+    behind = [k for k in used if part[k] > 1 - MIN_COVERAGE]
+    rest = used[len(behind) :]
+    leads = behind == used[: len(behind)]
+    if behind and leads and part[used[0]] >= LAUNCHED_BEFORE and len(rest) >= ENOUGH:
+        for k in behind:
+            reasons[k] = f"{SKIPPED_AS_BEGUN}: {percent(part[k])} of the GPU's time in it"
+        used = rest
     if len(used) >= 4:
         first, rest = used[0], used[1:]
         length = dict(zip(windows.index.tolist(), np.diff(windows.edges).tolist(), strict=True))

@@ -25,6 +25,7 @@ from traceprobe.model.accounting import (
     FEWEST_ALIGNED,
     FEWEST_REGULAR,
     FEWEST_STEADY,
+    LAUNCHED_BEFORE,
     LONE_WAIT,
     LONG_INTERVALS,
     LONG_ITERATION,
@@ -106,6 +107,12 @@ class Constants(msgspec.Struct, frozen=True):
         "launches with a GPU row for an iteration to be used",
         "chosen: whole iterations of the public traces have all of them",
     ] = MIN_COVERAGE
+    launched_before: Annotated[
+        float,
+        "share of the work",
+        "a first iteration in which so much was launched before the capture is not used",
+        "`notable`; whole iterations of the public traces have none",
+    ] = LAUNCHED_BEFORE
     warm_up: Annotated[
         float,
         "medians",
