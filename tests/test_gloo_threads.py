@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.lazy import Lazy
+from traceprobe.capture.gloo_threads import _threads as gloo_threads
 from traceprobe.capture.gloo_threads import wait_for_gloo
 
 pytestmark = [
@@ -34,6 +35,10 @@ def ranks():
         thread.start()
     for thread in threads:
         thread.join()
+    # They name themselves, once they run: two threads for each rank.
+    until = time.monotonic() + 60
+    while len(gloo_threads()) < 4 and time.monotonic() < until:
+        time.sleep(0.001)
     return groups
 
 

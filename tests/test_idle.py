@@ -12,7 +12,7 @@ from tests.builders import memory
 from tests.builders.scenario import AUTOGRAD, PID, Script
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, phases
-from traceprobe.timeline.intervals import merge, union
+from traceprobe.timeline.intervals import intersect, merge, union
 from traceprobe.timeline.process_timeline import process_timeline
 
 WORKER = 1099
@@ -63,6 +63,81 @@ def test_before_a_late_launch_the_host_is_late_and_after_it_there_is_latency():
 
 def test_a_launch_that_began_after_its_kernel_leaves_no_latency():
     assert causes(gap((1_050, 1_060))) == {"idle_host": [(100, 1_000)]}
+
+
+US, MS = 1_000, 1_000_000
+
+
+def launched(launch, starts, script=None):
+    """A kernel until 100, and one that starts later, launched by a call."""
+    script = script or Script()
+    script.op("kernel", 0, 100, (-50, -40))
+    return script.op("kernel", starts, starts + 100, launch)
+
+
+def launches(latency):
+    """Launches to an idle device, which all begin so much later."""
+    script = Script()
+    for at in (-40 * MS, -30 * MS, -20 * MS, -10 * MS):
+        script.op("kernel", at + latency, at + latency + US, (at, at + 10))
+    return script
+
+
+def held(script, **options):
+    """What holds up the device, as intervals; all of it is latency."""
+    ready = prepare(script)
+    gaps = idle.find_gaps(ready.ops, int(ready.ops["t1"].max()), ready.host.step_thread, **options)
+    found = idle.held_up(gaps)
+    latency = idle.idle_causes(gaps, ready.host, ready.loaders)["idle_latency"]
+    assert rows_of(intersect(found, latency)) == rows_of(found)
+    return rows_of(found)
+
+
+def test_what_was_launched_in_time_and_starts_a_millisecond_late_is_held_up():
+    assert held(launched((50, 60), 100 + MS)) == [(100, 100 + MS)]
+    assert held(launched((50, 60), 99 + MS)) == []
+    assert causes(launched((50, 60), 100 + MS)) == {"idle_latency": [(100, 100 + MS)]}
+
+
+def test_until_its_call_returns_a_launch_is_the_hosts():
+    assert held(launched((200, 300), 300 + MS, launches(5 * US))) == [(300, 300 + MS)]
+    assert held(launched((200, 300), 299 + MS, launches(5 * US))) == []
+
+
+def test_what_a_long_call_sets_up_may_be_late_by_as_much():
+    assert held(launched((0, 3 * MS), 6 * MS - 1)) == []
+    assert held(launched((0, 3 * MS), 6 * MS)) == [(3 * MS, 6 * MS)]
+
+
+def test_where_all_launches_are_slow_or_clocks_differ_a_late_start_is_latency():
+    late = 100 + 10 * MS
+    assert held(launched((50, 60), late, launches(501 * US))) == []
+    assert held(launched((50, 60), late, launches(500 * US))) == [(100, late)]
+
+
+def test_a_launch_of_which_an_op_has_run_has_reached_the_device_however_slow_launches_are():
+    script = launches(900 * US)
+    script.op("kernel", 0, 100, (-50, -40), correlation=99, api="cudaGraphLaunch", graph=True)
+    script.op("kernel", 200, 300, (-50, -40), correlation=99, api="cudaGraphLaunch", graph=True)
+    late = 300 + 2 * MS
+    script.op("kernel", late, late + 9, (-50, -40), correlation=99, graph=True)
+    assert held(script) == [(300, late)]
+
+
+def test_beside_another_device_of_the_process_a_late_start_may_wait_for_that():
+    script = launched((50, 60), 100 + 2 * MS)
+    assert held(script, has_others=True) == []
+    assert analyze(script).summary.host.held_idle_ns == 2 * MS
+    script.op("kernel", 0, 100, (-30, -20), device=1)
+    assert analyze(script).summary.host.held_idle_ns == 0
+
+
+def test_a_gap_says_that_its_work_was_launched_in_time():
+    found = analyze(launched((50, 60), 2 * MS)).gaps[0]
+    assert (found.cause, found.evidence) == (
+        "idle_latency",
+        "launched in time, and nothing recorded held it up",
+    )
 
 
 def test_without_a_launch_row_a_gap_is_unexplained():

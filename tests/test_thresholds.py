@@ -91,6 +91,7 @@ def test_every_fixed_number_is_used():
     own = {"warm_up", "straggler", "few_late", "ends_together", "fewest_aligned"}
     own |= {"set_up_us", "set_up_medians", "fewest_steady", "launched_before"}
     own |= {"clock_long_us", "clock_kernels", "clock_share"}
+    own |= {"held_ms", "held_latencies"}
     own |= {"long_ms", "long_intervals", "batch_bytes", "scalar_bytes", "recurs"}
     own |= {"long_iteration", "as_long", "most_long", "fewest_regular", "lone_wait", "room_us"}
     assert {name for name in FIXED.__struct_fields__ if f"FIXED.{name}" not in source} == own

@@ -212,6 +212,28 @@ def test_what_is_missing_makes_it_inconclusive_and_is_said(rank, reason):
 
 
 @pytest.mark.parametrize(
+    ("held", "said"),
+    [(151, "its work was launched in time"), (150, "while the host makes no call")],
+)
+def test_what_is_held_up_in_the_device_is_no_silence_of_the_host(held, said):
+    facts = records.host(held_idle_ns=held * records.STEPS * records.MS)
+    silent = 301 - held
+    for more in ({}, {"io": 100}):
+        parts = step(idle_latency=held, idle_unexplained=silent, **more)
+        missing = decide(records.rank(parts, host=facts)).missing[0]
+        assert said in missing
+        assert ("another process on the GPU" in missing) == (held > 150)
+
+
+def test_what_is_held_up_is_no_overhead():
+    facts = records.host(held_idle_ns=150 * records.STEPS * records.MS)
+    _, corrected, _ = records.judge_parts([records.rank(step(idle_latency=200), host=facts)])
+    shares = corrected.shares
+    assert shares["overhead"] == pytest.approx(0.05)
+    assert shares["other"] == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(
     "rank",
     [
         records.rank(step(), steps=3),

@@ -338,7 +338,11 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     def host_ms(self) -> float:
         """Idle time because of late launches and latency, without the profiler's part."""
-        return min(self.idle_ms(*HOST_IDLE), self.overhead_ms())
+        return min(self.idle_ms(*HOST_IDLE) - self.held_ms(), self.overhead_ms())
+
+    def held_ms(self) -> float:
+        """Latency far longer than launches take: something held up a device that had its work."""
+        return self.of_steps((r.summary.host.held_idle_ns, r.summary.steps) for r in self.ranks)
 
     def spared_ms(self, ms: float) -> float:
         """The most that a step gets shorter where the host is spared what no profiler makes longer.

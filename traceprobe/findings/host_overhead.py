@@ -28,9 +28,9 @@ _OFFLOADED = (
     title="The CPU does not launch work fast enough",
     title_on_cpu="Much time passes between the operators",
     definition="Idle time per step because the next op was launched late (`idle_host`), or "
-    "launched in time and started later (`idle_latency`). The saving is no more of it than what is "
-    "left once the profiler's part is taken out, nor what `allocator-stalls`, `recompilation` "
-    "and `host-pauses` count.",
+    "launched in time and started later, by no more than launches take (`idle_latency`). The "
+    "saving is no more of it than what is left once the profiler's part is taken out, nor what "
+    "`allocator-stalls`, `recompilation` and `host-pauses` count.",
     verify="Time the loop without a profiler, then with twice the batch size. If the step hardly "
     "gets longer, the host was the limit.",
 )
@@ -41,7 +41,8 @@ def host_overhead(evidence: Evidence) -> Answer:
             "the trace has no host rows",
             "Record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`).",
         )
-    late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
+    held = evidence.held_ms()
+    late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency") - held
     sites = evidence.delaying_sites("idle_host")
     # What the verdict keeps after the observer effect is what a change can still save.
     share = evidence.verdict.shares.get("overhead", 0.0)
@@ -65,7 +66,7 @@ def host_overhead(evidence: Evidence) -> Answer:
     moved = updating > late - updating
     told = named_lines(evidence)
     kept = max(share - named / evidence.corrected_step_ms(), 0.0) if named else share
-    grade = evidence.grade(min(evidence.share(evidence.idle_ms(*HOST_IDLE) - named), kept))
+    grade = evidence.grade(min(evidence.share(evidence.idle_ms(*HOST_IDLE) - held - named), kept))
     effect = evidence.quality.observer_effect
     return Answer(
         grade,

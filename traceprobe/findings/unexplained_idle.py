@@ -1,4 +1,4 @@
-"""Does the host pause without the trace saying what for?"""
+"""Does the device idle without the trace saying what for?"""
 
 from __future__ import annotations
 
@@ -7,44 +7,64 @@ from traceprobe.findings.host_stalls import look_at
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
 from traceprobe.records.run import straggler_of
+from traceprobe.verdict.unexplained import mostly_held
 
-_CLASS = "idle_unexplained"
+_CLASS, _HELD = "idle_unexplained", "idle_latency"
+_WAITS_FOR = (
+    "The work was launched in time, so launching less does not help. Look whether another process "
+    "computes on the GPU (`nvidia-smi`), whether the profiler dropped kernels or leaves out nodes "
+    "of CUDA graphs, and whether the stream waits for another rank without a kernel."
+)
 
 
 @rule(
     "unexplained-idle",
     title="The GPU idles, and no call, range or operator says why",
     title_on_cpu="No operator runs, and no range says why",
-    definition="Idle time per step of unknown cause (`idle_unexplained`). Where the trace has "
-    "frames of the program, they say where the host was; whether they load data or compute on "
-    "the CPU they do not say. The saving is all of it, or what the straggler has, if "
-    "that is more.",
+    definition="Idle time per step of unknown cause: `idle_unexplained`, and the part of "
+    "`idle_latency` in which the GPU had its work and did not begin it (`held_idle_ns`), for which "
+    "the host is not to blame. Where the trace has frames of the program, they say where the host "
+    "was; whether they load data or compute on the CPU they do not say. The saving is all of it, "
+    "or what the straggler has, if that is more.",
     verify="Time the loop without a profiler and without what it does there, or annotate that: its "
-    "time is then in another class.",
+    "time is then in another class. Where the work was launched in time, record again with nothing "
+    "else on the GPU, and with Nsight Systems (`--cuda-graph-trace=node`).",
 )
 def unexplained_idle(evidence: Evidence) -> Answer:
-    """Pauses of the host, with the line of the program that it was in."""
-    ms, most = evidence.exclusive_ms(_CLASS), evidence.idle_ms(_CLASS)
+    """Pauses of the host, with the line of the program that it was in; or of the GPU by itself."""
+    held = evidence.held_ms()
+    ms, most = evidence.exclusive_ms(_CLASS) + held, evidence.idle_ms(_CLASS) + held
     if not ms:
         return not_applicable("all idle time has a cause")
-    sites = evidence.delaying_sites(_CLASS)
-    where = look_at(sites)
+    by_itself = mostly_held(evidence.ranks)
+    sites = evidence.delaying_sites(_HELD if by_itself else _CLASS)
     return Answer(
         evidence.grade(evidence.share(most)),
         [
             f"{evidence.amount(ms)} of {evidence.idle} of unknown cause",
+            f"for {significant(held)} ms {evidence.per} of it the work was launched in time: the "
+            "GPU had it, and no recorded operation held it up"
+            if held
+            else "",
             f"{significant(most)} ms on rank {straggler_of(evidence.run)}, which the others "
             "wait for"
             if most > ms
             else "",
         ],
-        evidence.saving(most, _CLASS),
-        (
+        evidence.saving(most, _CLASS, *([_HELD] if held else [])),
+        _WAITS_FOR if by_itself else _pauses(look_at(sites)),
+        sites,
+    )
+
+
+def _pauses(where: str) -> str:
+    """What to do about pauses of the host; `where` it was, if that is known."""
+    if where:
+        return (
             f"{where}: move what it does off the step, into the loader's workers or another "
             "process (threads of Python take turns), or do it less often."
-            if where
-            else "Record the program's lines (`traceprobe profile`), or annotate what it does "
-            '(`torch.profiler.record_function("data_load")`).'
-        ),
-        sites,
+        )
+    return (
+        "Record the program's lines (`traceprobe profile`), or annotate what it does "
+        '(`torch.profiler.record_function("data_load")`).'
     )

@@ -25,6 +25,12 @@ LONG_NS = 1_000_000
 LONG_INTERVALS = 20
 """A stretch without calls and operators that is long needs a cause: 1 ms, and twenty times the
 median time between launches."""
+HELD_NS = 1_000_000
+HELD_LATENCIES = 20
+"""What work that was launched starts late by, at least, if it is not the launch that takes so long:
+1 ms, and twenty times the median latency of launches to an idle device. A launch reaches an idle
+device within some µs, 7 to 14 in public captures; where the clocks of host and device disagree, all
+seem to take as long as these differ."""
 BATCH_BYTES = 256
 """Copies to the device from this size on bring input; smaller ones are scalars."""
 SCALAR_BYTES = 64

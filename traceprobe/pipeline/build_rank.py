@@ -47,6 +47,7 @@ _EVIDENCE = {
     "idle_profiler": "the profiler is at work",
     "idle_unexplained": "no host rows explain it",
 }
+_HELD = "launched in time, and nothing recorded held it up"
 
 
 def origin(trace: Trace) -> int:
@@ -201,13 +202,14 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()
+    held = 2 * (gaps.t1 - gaps.held_from) > gaps.t1 - gaps.t0
     return [
         Gap(
             start_ns=int(gaps.t0[i]) - zero,
             end_ns=int(gaps.t1[i]) - zero,
             iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
-            evidence=_EVIDENCE[account.gap_causes[i]],
+            evidence=_HELD if held[i] else _EVIDENCE[account.gap_causes[i]],
             before=fit_table(names[name[gaps.before[i]]]),
             after=fit_table(names[name[gaps.after[i]]]),
         )

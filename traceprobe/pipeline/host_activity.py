@@ -65,6 +65,7 @@ def host_activity(
         idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
         sync_cost_ns=int(account.sync_cost[chosen].sum()),
         pause_ns=int(account.pauses[chosen].sum()),
+        held_idle_ns=int(account.held[chosen].sum()),
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         awaited_copies=_awaited_copies(calls, process.ops, steps) or UNSET,

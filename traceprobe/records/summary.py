@@ -151,6 +151,9 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     pause_ns: int = 0
     """Part of idle_host in long stretches of a step in which no thread that launches makes a call
     or runs an operator."""
+    held_idle_ns: int = 0
+    """Part of idle_latency that is far longer than launches take: the device had its work, and what
+    held it up is not in the trace. The verdict does not hold it to be overhead."""
     data_wait_inferred_ns: int
     """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
     blocking_calls: dict[Sentence, float] | msgspec.UnsetType = msgspec.UNSET

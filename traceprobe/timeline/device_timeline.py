@@ -52,6 +52,7 @@ class DeviceTimeline(msgspec.Struct, frozen=True):
         overlap: kind to ns per window during which compute runs too.
         inferred: part of idle_data_wait per window that no range names.
         host_late_after_sync, sync_cost: ns per window.
+        held: part of idle_latency in which the device had its work; ns per window.
     """
 
     process: ProcessTimeline
@@ -76,6 +77,7 @@ class DeviceTimeline(msgspec.Struct, frozen=True):
     host_late_after_sync: Int64s
     sync_cost: Int64s
     pauses: Int64s
+    held: Int64s
 
     def cost_of(self, delays: Intervals) -> Int64s:
         """What the device would idle less without something that delays its host, per window.
@@ -118,7 +120,9 @@ def device_timeline(
     if not used.any():
         edges = edges if len(index) else np.array([t0.min(), t1.max()], dtype=np.int64)
     sets = partition.busy_sets(ops, ops["phase"].to_numpy())
-    gaps = idle.find_gaps(ops, int(edges[-1]), process.host.step_thread)
+    gaps = idle.find_gaps(
+        *(ops, int(edges[-1]), process.host.step_thread), has_others=len(ops) < len(process.ops)
+    )
     by_cause = idle.idle_causes(gaps, process.host, process.loaders)
     compute = partition.compute_intervals(sets)
     syncs = process.calls.select("t0", "t1", "blocking").filter("blocking")
@@ -154,6 +158,7 @@ def device_timeline(
         host_late_after_sync=per_window(late, edges),
         sync_cost=sum_per_window(gaps.t0, cost, edges),
         pauses=per_window(intersect(by_cause["idle_host"], process.host.quiet.host), edges),
+        held=per_window(idle.held_up(gaps), edges),
     )
 
 

@@ -2,7 +2,8 @@
 
 For a gap [a, b) with the op that starts at b, launched by a call that began at L: what follows
 max(a, L) is latency (the GPU had been fed), what precedes it is the host being late, and there the
-cause is what the step thread was doing.
+cause is what the step thread was doing. Where the latency is far longer than launches take, the GPU
+had its work, and something that the trace does not show held it up.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.accounting import LONG_NS
+from traceprobe.model.accounting import HELD_LATENCIES, HELD_NS, LONG_NS
 from traceprobe.model.codes import NOTES, UNKNOWN, Int64s, Source
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline.intervals import (
@@ -35,6 +36,8 @@ class Gaps(msgspec.Struct, frozen=True):
     Args:
         t0, t1: the gap.
         late_until: end of its host-late part; t0 where the GPU had been fed.
+        held_from: start of the part in which something held up the device that is not in the trace,
+            though its work had been launched; t1 where there is none.
         after: row of the op that ends the gap, or `before` where none does.
         before: row of the op that ran last before it.
         thread: thread that launched `after`, UNKNOWN where nothing is known of it.
@@ -43,6 +46,7 @@ class Gaps(msgspec.Struct, frozen=True):
     t0: Int64s
     t1: Int64s
     late_until: Int64s
+    held_from: Int64s
     after: Int64s
     before: Int64s
     thread: Int64s
@@ -72,13 +76,15 @@ class HostState(msgspec.Struct, frozen=True):
     step_thread: int
 
 
-def find_gaps(ops: pl.DataFrame, until: int, step_thread: int) -> Gaps:
+def find_gaps(ops: pl.DataFrame, until: int, step_thread: int, *, has_others: bool = False) -> Gaps:
     """Gaps of one device from its first op on.
 
     Args:
         ops: sorted by start.
         until: end of the account; what it has after the last op is a gap that no op ends, in which
             the step thread (`step_thread`) has launched nothing.
+        has_others: the process has other devices. What is launched here may wait for what the host
+            launches there, so that no long latency tells who is late.
     """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
     reach = np.maximum.accumulate(t1)
@@ -87,13 +93,48 @@ def find_gaps(ops: pl.DataFrame, until: int, step_thread: int) -> Gaps:
     launch, thread = ops["launch_t0"].to_numpy()[after], ops["thread"].to_numpy()[after]
     start, end = reach[after - 1], t0[after]
     late = np.where(thread == UNKNOWN, start, np.clip(launch, start, end))
+    held = end if has_others else _held_from(ops, after, start, late, end)
     before = owner[after - 1]
     if until > reach[-1]:
         last = int(owner[-1])
-        more = (int(reach[-1]), until, until, last, last, step_thread)
-        columns = (start, end, late, after, before, thread)
+        more = (int(reach[-1]), until, until, until, last, last, step_thread)
+        columns = (start, end, late, held, after, before, thread)
         return Gaps(*(np.append(c, value) for c, value in zip(columns, more, strict=True)))
-    return Gaps(start, end, late, after, before, thread)
+    return Gaps(start, end, late, held, after, before, thread)
+
+
+def _held_from(
+    ops: pl.DataFrame, after: Int64s, start: Int64s, late: Int64s, end: Int64s
+) -> Int64s:
+    """From when on the device of each gap had its work, and did not begin it for long; else `end`.
+
+    What the work depends on by its streams had ended, or the device would not idle. The call itself
+    may take long, as it loads code or copies from pageable memory; what it launches is not there
+    before it returns, and may then be late by as much. Where one launch has several ops, as a
+    graph has, and one of them has run, the host is done with all of them.
+
+    Args:
+        after: row of the op that ends each gap.
+        start, late, end: of the gaps, as in `Gaps`.
+    """
+    known = ops["thread"].to_numpy()[after] != UNKNOWN
+    begun, returned = ops["launch_t0"].to_numpy()[after], ops["launch_t1"].to_numpy()[after]
+    to_idle = known & (late > start)
+    usual = float(np.median((end - late)[to_idle])) if to_idle.any() else 0.0
+    fed = np.clip(returned, late, end)
+    again = (pl.col("correlation") != UNKNOWN) & ~pl.col("correlation").is_first_distinct()
+    under_way = ops.select(again).to_series().to_numpy()[after]
+    least = np.where(under_way, HELD_NS, np.maximum(HELD_LATENCIES * usual, returned - begun))
+    is_held = known & (end - fed >= np.maximum(least, HELD_NS))
+    return np.where(is_held, fed, end)
+
+
+def held_up(gaps: Gaps) -> Intervals:
+    """When the device had its work, and something that the trace does not show held it up.
+
+    All of it is `idle_latency`.
+    """
+    return union(gaps.held_from, gaps.t1)
 
 
 def host_state(

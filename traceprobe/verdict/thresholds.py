@@ -25,6 +25,8 @@ from traceprobe.model.accounting import (
     FEWEST_ALIGNED,
     FEWEST_REGULAR,
     FEWEST_STEADY,
+    HELD_LATENCIES,
+    HELD_NS,
     LAUNCHED_BEFORE,
     LONE_WAIT,
     LONG_INTERVALS,
@@ -241,6 +243,15 @@ class Constants(msgspec.Struct, frozen=True):
     long_intervals: Annotated[
         int, "intervals between launches", "and it lasts so many", "docs/definitions.md"
     ] = LONG_INTERVALS
+    held_ms: Annotated[
+        float,
+        "ms",
+        "work that was launched, and starts so late, is held up by something else",
+        "measured: launches of public captures reach an idle GPU in 7 to 14 µs by the median",
+    ] = HELD_NS / 1e6
+    held_latencies: Annotated[
+        int, "median latencies of launches", "and it is so many late", "chosen: as `long_intervals`"
+    ] = HELD_LATENCIES
     batch_bytes: Annotated[
         int, "bytes", "a copy to the device brings input", "chosen: less is a scalar"
     ] = BATCH_BYTES
@@ -539,6 +550,9 @@ class Constants(msgspec.Struct, frozen=True):
     count_rounding: Annotated[
         float, "messages per step", "counts of messages differ", "rounding of the means"
     ] = 1e-3
+    mostly_held: Annotated[
+        float, "share of idle time without a cause", "its work was launched in time", "a majority"
+    ] = 0.5
     mostly_copied: Annotated[
         float, "share", "copies are mostly pageable, or mostly hidden", "a majority"
     ] = 0.5

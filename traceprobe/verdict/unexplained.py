@@ -12,7 +12,13 @@ from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound
 from traceprobe.records.sites import find_sites, owners_of
-from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.verdict.thresholds import FIXED, Thresholds
+
+_HELD = "the GPU idles though its work was launched in time, and no recorded operation holds it up"
+_LOOK_FOR = (
+    "look for another process on the GPU (`nvidia-smi`), and for kernels and graph nodes that the "
+    "profiler left out"
+)
 
 
 def unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
@@ -26,6 +32,8 @@ def unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
             f"{percent(waiting, 0)} of the time is ranks waiting for each other with no visible "
             "cause; record the host's calls and ranges on every rank"
         )
+    if mostly_held(ranks):
+        return f"{percent(idle, 0)} of the time {_HELD}: {_LOOK_FOR}"
     if _has_host_rows(ranks):
         silent = _silent(ranks)
         if _in_long_iterations(ranks):
@@ -73,6 +81,8 @@ def either(
     if idle < waiting:
         seen = "in which ranks wait for each other with no visible cause"
         remedy = "record the host's calls and ranges on every rank"
+    elif mostly_held(ranks):
+        seen, remedy = f"in which {_HELD}", _LOOK_FOR
     elif _has_host_rows(ranks):
         seen = f"in which {_silent(ranks)}"
         loading = "" if _loader_is_known(ranks) else ", loading as `data_load`"
@@ -87,6 +97,13 @@ def either(
         f"({percent(shares[rival])}) has the {percent(idle + waiting)} {seen} as well: from "
         f"{percent(thresholds.bound, 0)} on it is the bound; {remedy}"
     )
+
+
+def mostly_held(ranks: Sequence[Rank]) -> bool:
+    """Whether most of the idle time without a cause is that of devices which had their work."""
+    held = sum(rank.summary.host.held_idle_ns for rank in ranks)
+    idle = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
+    return held > FIXED.mostly_held * (held + idle)
 
 
 def _has_host_rows(ranks: Sequence[Rank]) -> bool:
