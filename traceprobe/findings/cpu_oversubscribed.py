@@ -14,11 +14,10 @@ WAITING = (*HOST_IDLE, "idle_data_wait")
     "cpu-oversubscribed",
     title="The program has more busy threads than cores",
     definition="Read by `traceprobe profile` in steps without the profiler: for how much of the "
-    "time threads of the process that could run had no core, or the loop's thread had none, the "
-    "larger of the two, on the worst rank. Not where other programs used at least half as many "
-    "cores as the threads waited for. On a GPU no more than the idle time of late launches and of "
-    "waiting for data, which is the saving; none is told on a CPU, where a thread that lacks a "
-    "core holds up those that wait for it.",
+    "time the thread of the loop could run and had no core, on the worst rank. Not where other "
+    "programs used at least half as many cores as threads of the process waited for. On a GPU no "
+    "more than the idle time of late launches and of waiting for data, which is the saving; none "
+    "is told on a CPU, where threads of a pool that lack a core hold up the others besides.",
     verify="`pidstat -t -p PID 1` (column %wait) shows threads that wait for a core; time the loop "
     "with fewer threads.",
 )
@@ -28,12 +27,12 @@ def cpu_oversubscribed(evidence: Evidence) -> Answer:
     known = {rank: cores for rank, cores in each.items() if cores is not None}
     if not known:
         return not_applicable("nobody read who had the cores")
-    rank, worst = max(known.items(), key=lambda item: item[1].lacking)
+    rank, worst = max(known.items(), key=lambda item: item[1].loop_waited)
     if worst.shared:
         return Answer("pass", ["it is other programs that have the cores"])
     on = f"rank {rank}: " if len(evidence.ranks) > 1 else ""
     if evidence.on_cpu:
-        status, saving = evidence.grade(worst.lacking), None
+        status, saving = evidence.grade(worst.loop_waited), None
     else:
         step_ms = evidence.corrected_step_ms()
         ms = min(worst.loop_waited * step_ms, evidence.exclusive_ms(*WAITING))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from traceprobe.formatting import percent, significant
+from traceprobe.formatting import percent
 from traceprobe.model.sidecar import Block, BlockCpu
 from traceprobe.verdict.thresholds import FIXED
 
@@ -21,12 +21,6 @@ class RecordedCores(msgspec.Struct, frozen=True):
     cores: int
 
     @property
-    def lacking(self) -> float:
-        """Share of the time for which threads that could run had no core; the loop's, if larger."""
-        wanted = self.ran + self.waited
-        return max(self.loop_waited, self.waited / wanted if wanted else 0.0)
-
-    @property
     def shared(self) -> bool:
         """Whether it is other programs that had them."""
         return self.others is not None and self.others >= FIXED.cores_of_others * self.waited
@@ -34,15 +28,15 @@ class RecordedCores(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> bool:
         """Whether other programs had them so long that all times are of a busy machine."""
-        return self.shared and self.lacking >= FIXED.busy_machine
+        return self.shared and self.loop_waited >= FIXED.busy_machine
 
     @property
     def sentence(self) -> str:
         """What of it is worth saying."""
         return (
-            f"in steps without the profiler, {significant(self.waited)} of the program's threads "
-            f"could run and had no core while {significant(self.ran)} ran, as means over the time; "
-            f"the loop's own had none {percent(self.loop_waited)} of the time"
+            f"the loop's thread had no core {percent(self.loop_waited)} of the time, in steps "
+            f"without the profiler: on average {self.ran:.1f} threads of the process ran, and "
+            f"{self.waited:.1f} waited for a core"
         )
 
 

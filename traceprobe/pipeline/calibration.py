@@ -102,13 +102,13 @@ def _busy_machine(timed: Mapping[int, Sequence[Block]]) -> str | None:
     """That other programs had the cores while this one was recorded, of the worst rank."""
     each = [found for read in timed.values() if (found := recorded_cores(read)) is not None]
     worst = max(
-        (found for found in each if found.busy), key=lambda found: found.lacking, default=None
+        (found for found in each if found.busy), key=lambda found: found.loop_waited, default=None
     )
     if worst is None:
         return None
     return (
-        "The machine was busy: the program's threads had no core "
-        f"{percent(worst.lacking)} of the time in which they could run, while other programs used "
+        "The machine was busy: the loop's thread could run and had no core "
+        f"{percent(worst.loop_waited)} of the time, while other programs used "
         f"{worst.others or 0.0:.1f} of the {worst.cores} cores. Times, and what limits "
         "the step, are those of a busy machine: record again when it is free."
     )

@@ -87,7 +87,9 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     chosen = [f for f in worth if f in saving or f in about]
     chosen = chosen or [f for f in worth if _shares(f)]
     lead = [f for f in about[:1] if f.predicted is UNSET]
-    lead = [f for f in chosen if f.id == ENABLING and f.status == "fail"] or lead
+    enabling = [f for f in asking if f.id == ENABLING and f.status == "fail"]
+    if enabling:
+        chosen, lead = list({f.id: f for f in [*enabling, *chosen]}.values()), enabling
     return _distinct(sorted(chosen, key=lambda f: f not in lead))[:most]
 
 

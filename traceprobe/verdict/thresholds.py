@@ -186,8 +186,8 @@ class Constants(msgspec.Struct, frozen=True):
     busy_machine: Annotated[
         float,
         "share of the time",
-        "threads lack cores that other programs use",
-        "measured on two cores: 0 to 2 % alone, 30 to 75 % beside one or two programs",
+        "the loop lacks a core that other programs use",
+        "measured on two cores: 0 to 2 % alone, 37 to 75 % beside one or two programs",
     ] = 0.10
     cores_of_others: Annotated[
         float,
