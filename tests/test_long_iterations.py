@@ -11,19 +11,25 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 import traceprobe
+from tests import records
 from tests.builders import kineto
 from tests.builders.program import UPDATE, Program
 from tests.builders.scenario import Process, Script
 from tests.loader_records import make_loader
+from tests.report_factory import make_report
 from tests.test_findings import evidence
+from tests.test_verdict import step
 from traceprobe.findings.rule import RULES
 from traceprobe.formatting import ordinal
 from traceprobe.model.codes import Kind, Operation
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.rank import LongIterations
+from traceprobe.render.ranking import first_fixes
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.collectives import CollectiveGroup, with_matches
 from traceprobe.timeline.long_iterations import LoaderPace, TimedSteps, long_iterations
+from traceprobe.verdict.correction import correct
+from traceprobe.verdict.no_training import cold_share
 
 MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -588,3 +594,47 @@ def test_collectives_of_a_long_iteration_are_not_matched_for_the_others():
     assert (found.count, found.matched, found.transfer_ns, found.skew_ns) == (2, 2, 10, 4)
     (every,) = with_matches([group], table, matched)
     assert every.matched == 3
+
+
+def rare(**changes):
+    """One of four recorded iterations is long, and steps without the profiler are."""
+    return LongIterations(
+        **{
+            "indices": [2],
+            "every": None,
+            "once": False,
+            "regular_ms": 900.0,
+            "extra_ns": 400 * MS,
+            "extra_partition_ns": {"idle_host": 400 * MS},
+            "timed_long": 10,
+            "timed_steps": 38,
+            **changes,
+        }
+    )
+
+
+@pytest.mark.parametrize(("timed", "cold"), [(10, 0.0), (UNSET, 0.2)])
+def test_what_recurs_in_timed_steps_sets_nothing_up(timed, cold):
+    host = records.host(set_up_idle_ns=200 * records.MS * records.STEPS)
+    rank = replace(records.rank(step(overhead=300), host=host), long=rare(timed_long=timed))
+    assert cold_share(rank) == pytest.approx(cold)
+
+
+@pytest.mark.parametrize(("timed", "ruled_out"), [(10, False), (UNSET, True)])
+def test_a_mean_of_few_long_iterations_does_not_rule_the_host_out(timed, ruled_out):
+    rank = replace(records.rank(step(overhead=300)), long=rare(timed_long=timed))
+    found = correct([rank], None, 1_000 * records.MS, frozenset({"operators"}))
+    assert found.overhead_ruled_out is ruled_out
+
+
+def test_a_cause_of_long_iterations_comes_before_them():
+    whole = make_report("overhead")
+    long, stalls = (
+        replace(whole.findings[0], id=name, status="fail", saving_ms_per_step=ms, saving_of=of)
+        for name, ms, of in (
+            ("long-iterations", 8.05, []),
+            ("allocator-stalls", 8.04, ["idle_host"]),
+        )
+    )
+    report = replace(whole, findings=[long, stalls])
+    assert [f.id for f in first_fixes(report)] == ["allocator-stalls", "long-iterations"]

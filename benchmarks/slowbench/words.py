@@ -74,6 +74,7 @@ BOUNDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Words of verdicts. `mixed` of traceprobe stands for the two classes that it names; a word that is
 not here is no verdict, as `inconclusive` and nsys-ai's `mixed`."""
 
+ON_STRAGGLER = r"on rank \d+, which the others wait for"
 _SAMPLES = ("slow-decode", "small-files", "uneven-samples")
 _TRACEPROBE = (
     Word("data-wait", ("straggler-loader",), r"timed: [\d.]+ ms on rank \d+"),
@@ -97,6 +98,7 @@ _TRACEPROBE = (
     Word("allocator-stalls", ("allocator-retries", "empty-cache-each-step")),
     Word("recompilation", ("recompiles",)),
     Word("graph-breaks", ("graph-breaks",)),
+    Word("host-pauses", ("straggler-host",), ON_STRAGGLER),
     Word(
         "host-pauses",
         ("python-between-launches", "gc-pauses", "periodic-checkpoint", "print-each-step"),
@@ -109,10 +111,12 @@ _TRACEPROBE = (
     Word("synchronization", READING, "StreamSynchronize"),
     Word("synchronization", READING, "cudaMemcpy"),
     Word("synchronization", (*READING, "blocking-sync")),
+    Word("host-overhead", ("straggler-host",), ON_STRAGGLER),
     Word("host-overhead", LAUNCHING),
     Word("small-kernels", ("many-tiny-kernels", "piecewise-optimizer", "unfused-pointwise")),
     Word("optimizer-launches", ("piecewise-optimizer",)),
     Word("optimizer-cost", ("piecewise-optimizer",)),
+    Word("unexplained-idle", ("straggler-host",), ON_STRAGGLER),
     Word(
         "unexplained-idle",
         ("python-between-launches", "gc-pauses", "periodic-checkpoint", "print-each-step"),
@@ -121,7 +125,7 @@ _TRACEPROBE = (
     Word("unexplained-idle", ("python-between-launches", "gc-pauses")),
     Word("long-iterations", ("periodic-checkpoint",), "Copy checkpoints"),
     Word("long-iterations", ("periodic-evaluation",), "evaluation, or rollouts"),
-    Word("long-iterations", (), "keep the loader's workers alive"),
+    Word("long-iterations", ("periodic-evaluation",), "the batches of an evaluation"),
     Word("long-iterations", SOMETIMES),
     Word("tf32-off", PRECISION),
     Word("lower-precision", PRECISION),
@@ -138,6 +142,7 @@ _TRACEPROBE = (
     Word("memory-peak", ("allocator-retries",)),
     Word("memory-slack", ("allocator-retries",)),
     Word("communication-exposed", ("small-buckets",), "raise `bucket_cap_mb`"),
+    Word("communication-exposed", SENDING[3:], "gathers and scatters sharded parameters"),
     Word("communication-exposed", SENDING[2:], "a smaller `bucket_cap_mb`"),
     Word("communication-exposed", ("slow-wire",), "longer than the backward pass"),
     Word("communication-exposed", ("no-accumulation-no-sync",), r"\(`no_sync\(\)`\)"),

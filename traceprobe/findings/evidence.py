@@ -231,6 +231,12 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
             return mean
         return max(mean, spent(self.straggler) / self.straggler.summary.steps / 1e6)
 
+    def on_straggler(self, mean_ms: float, most_ms: float) -> str:
+        """How much of a time the straggler has; empty where that is no more than the mean rank."""
+        if self.straggler is None or most_ms <= mean_ms:
+            return ""
+        return f"{significant(most_ms)} ms on rank {self.straggler.rank}, which the others wait for"
+
     def idle_ms(self, *classes: str) -> float:
         """The same of idle time of these classes of the partition."""
         return self.delaying_ms(lambda r: sum(r.summary.partition_ns[c] or 0 for c in classes))

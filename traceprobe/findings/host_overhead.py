@@ -51,6 +51,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             evidence.grade(min(evidence.share(evidence.idle_ms("idle_host")), share)),
             [
                 f"{evidence.amount(late)} between operators: Python and the framework",
+                evidence.on_straggler(late, evidence.idle_ms("idle_host")),
                 evidence.worst("idle_host"),
             ],
             evidence.saving(evidence.host_ms(), *HOST_IDLE),

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.host_stalls import look_at, more_without_profiler, pause_ms
+from traceprobe.findings.host_stalls import (
+    look_at,
+    mean_pause_ms,
+    more_without_profiler,
+    pause_ms,
+)
 from traceprobe.findings.owned_time import inductor_ms
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.site import Site
@@ -36,6 +41,7 @@ def host_pauses(evidence: Evidence) -> Answer:
         [
             f"{evidence.amount(ms)} of {evidence.idle} in which the host makes no call: Python, a "
             "library, the garbage collector, a file",
+            evidence.on_straggler(mean_pause_ms(evidence), ms),
             more_without_profiler(evidence, ms),
         ],
         evidence.saving(evidence.spared_ms(ms), "idle_host"),

@@ -68,6 +68,11 @@ def pause_ms(evidence: Evidence) -> float:
     return evidence.delaying_ms(lambda rank: rank.summary.host.pause_ns)
 
 
+def mean_pause_ms(evidence: Evidence) -> float:
+    """The same as the mean of the ranks."""
+    return evidence.of_steps((r.summary.host.pause_ns, r.summary.steps) for r in evidence.ranks)
+
+
 def unnamed_ms(evidence: Evidence) -> float:
     """`Evidence.host_ms` without what has a finding of its own."""
     return max(evidence.host_ms() - _stalled_ms(evidence) - pause_ms(evidence), 0.0)

@@ -6,7 +6,6 @@ from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.host_stalls import look_at
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
-from traceprobe.records.run import straggler_of
 from traceprobe.verdict.unexplained import mostly_held
 
 _CLASS, _HELD = "idle_unexplained", "idle_latency"
@@ -46,10 +45,7 @@ def unexplained_idle(evidence: Evidence) -> Answer:
             "GPU had it, and no recorded operation held it up"
             if held
             else "",
-            f"{significant(most)} ms on rank {straggler_of(evidence.run)}, which the others "
-            "wait for"
-            if most > ms
-            else "",
+            evidence.on_straggler(ms, most),
         ],
         evidence.saving(most, _CLASS, *([_HELD] if held else [])),
         _WAITS_FOR if by_itself else _pauses(look_at(sites)),

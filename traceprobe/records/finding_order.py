@@ -16,6 +16,7 @@ from traceprobe.records.report import Finding
 CAUSES: Mapping[str, tuple[str, ...]] = {
     "communication-exposed": ("bus-bandwidth",),
     "host-overhead": ("synchronization",),
+    "long-iterations": (),
     "small-kernels": ("synchronization",),
 }
 """General findings with the specific ones that explain a part of their time."""

@@ -140,6 +140,8 @@ def _same_time(one: Finding, other: Finding) -> bool:
     if one.saving_of is UNSET or other.saving_of is UNSET:
         return False
     first, second = set(one.saving_of), set(other.saving_of)
+    if not first or not second:  # of no class in particular
+        return False
     bounds = (one.saving_ms_per_step or 0.0, other.saving_ms_per_step or 0.0)
     gains = (one.gain_ms, other.gain_ms)
     # Next to nothing is the same for all, and says nothing of what it is of.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from traceprobe.formatting import duration
 from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
-from traceprobe.records.rank import Rank
+from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.records.run import Run
 from traceprobe.verdict.drift import Drift, iterations_after
 from traceprobe.verdict.made_before import MadeBefore
@@ -211,7 +211,7 @@ def correct(
             unseen = before.hidden
         elif far_longer(unprofiled_ns, step):
             unseen = max(1 - (step + waits_more) / unprofiled_ns, 0.0)
-        slowed = bool(profiled & HEAVY) and not _mostly_pauses(ranks)
+        slowed = bool(profiled & HEAVY) and not _mostly_pauses(ranks) and not _has_rare(ranks)
         ruled_out = doubt is None and slowed and step + waits_more <= unprofiled_ns
         if doubt is not None:
             notes.append(doubt)
@@ -270,6 +270,15 @@ def unseen_waits_ns(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> dic
 def far_longer(unprofiled_ns: float, profiled_ns: float) -> bool:
     """Whether a step without the profiler is longer than one with it by more than chance."""
     return profiled_ns * FIXED.distortion < unprofiled_ns
+
+
+def _has_rare(ranks: Sequence[Rank]) -> bool:
+    """Whether steps without the profiler are long that are too rare among the recorded ones.
+
+    The mean of the recorded steps is then as long as chance has it.
+    """
+    long = [rank.long for rank in ranks if isinstance(rank.long, LongIterations)]
+    return any(each.timed_long is not msgspec.UNSET for each in long)
 
 
 def _mostly_pauses(ranks: Sequence[Rank]) -> bool:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from traceprobe.formatting import percent
 from traceprobe.model.taxonomy import COMPUTE_PHASES
-from traceprobe.records.rank import Rank
+from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.records.report import Quality
 from traceprobe.verdict.thresholds import FIXED
 
@@ -92,7 +94,12 @@ def without_kernels(ranks: Sequence[Rank]) -> bool:
 
 
 def cold_share(rank: Rank) -> float:
-    """Part of the time that is judged in which the device idles inside calls of set-up."""
+    """Part of the time that is judged in which the device idles inside calls of set-up.
+
+    None of it where steps timed without the profiler are long, too: a process is set up once.
+    """
+    if isinstance(rank.long, LongIterations) and rank.long.timed_long is not UNSET:
+        return 0.0
     return rank.summary.host.set_up_idle_ns / max(rank.summary.window_ns, 1)
 
 
