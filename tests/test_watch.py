@@ -40,6 +40,11 @@ def test_a_quiet_run_has_no_events():
     assert run.headline == "The run kept its pace, and nothing held it up for long."
 
 
+def test_of_a_few_steps_no_pace_is_told():
+    run = told(process(steps(20)))
+    assert run.headline == "Nothing held the run up for long; it takes 50 steps to tell its pace."
+
+
 def test_a_collection_is_named_with_its_step_and_cost():
     ms = steps()
     ms[731] += 120

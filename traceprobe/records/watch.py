@@ -27,6 +27,8 @@ Cause = Literal[
     "clock",
     "unknown",
 ]
+FEWEST = 50
+"""Steps of a run that can be called steady."""
 MOST_POINTS, MOST_PLACES = 600, 500
 """Of a strip, and steps of an event that are listed."""
 Points = Annotated[list[float], Meta(max_length=MOST_POINTS)]

@@ -101,7 +101,8 @@ def prepare(report: Report) -> Playable:
     ranks = [(rank, rank.replay) for rank in report.ranks if not isinstance(rank.replay, UnsetType)]
     if not ranks and all(rank.device.kind == "cpu" for rank in report.ranks):
         raise ImpossibleChange(
-            "a CPU run has no iterations to play: there, launching work is doing it"
+            "a run on a CPU cannot be played: what its host launches it does itself, so nothing "
+            "runs beside it; make the change, and `traceprobe compare` both runs"
         )
     if not ranks:
         raise ImpossibleChange(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from traceprobe.capture.watch.rows import Kind
 from traceprobe.formatting import counted, duration, percent, significant
 from traceprobe.records.watch import (
+    FEWEST,
     MOST_PLACES,
     Cause,
     PaceStretch,
@@ -86,7 +87,7 @@ def summarize_watch(
         schema_version=Watch.SCHEMA_VERSION,
         traceprobe_version=__version__,
         program=end.program,
-        headline=_headline(events, told, watched_s),
+        headline=_headline(first.steps, events, told, watched_s),
         ended=end.words,
         exit_code=end.exit_code,
         seconds=round(end.seconds, 3),
@@ -207,7 +208,9 @@ def _most(values: Column | None) -> int | None:
     return None if values is None or np.isnan(values).all() else int(np.nanmax(values))
 
 
-def _headline(events: Sequence[RunEvent], pace: Sequence[PaceStretch], watched_s: float) -> str:
+def _headline(
+    steps: int, events: Sequence[RunEvent], pace: Sequence[PaceStretch], watched_s: float
+) -> str:
     """What cost most, in a sentence."""
     slow = max(pace, key=lambda stretch: stretch.lost_s)
     event = events[0] if events else None
@@ -222,6 +225,8 @@ def _headline(events: Sequence[RunEvent], pace: Sequence[PaceStretch], watched_s
             f"Steps {slow.first:,} to {slow.last:,} took {significant(slow.step_ms)} ms, at best "
             f"{significant(min(s.step_ms for s in pace))}{why}."
         )
+    if steps < FEWEST:
+        return f"Nothing held the run up for long; it takes {FEWEST} steps to tell its pace."
     return "The run kept its pace, and nothing held it up for long."
 
 

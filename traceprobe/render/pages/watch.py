@@ -14,14 +14,12 @@ from traceprobe.formatting import (
     size,
 )
 from traceprobe.model.taxonomy import BOUND_LABELS
-from traceprobe.records.watch import PaceStretch, RunEvent, ShortCapture, Watch
+from traceprobe.records.watch import FEWEST, PaceStretch, RunEvent, ShortCapture, Watch
 from traceprobe.render.charts import LINE_COLOURS, Line, curves, specification
 from traceprobe.render.document import Block, Chart, Document, Section, Table
 
 LOSS = 0.01
 """Share of a run lost to one cause from which on it is the title."""
-FEWEST = 50
-"""Steps of a run that can be called steady."""
 MOST_EVENTS, MOST_STRETCHES, MOST_CAPTURES = 8, 6, 3
 """Rows of a short output."""
 _HELP = (
