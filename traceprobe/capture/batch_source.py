@@ -9,10 +9,10 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from traceprobe.capture.batch_feed import feed
+from traceprobe.system.process_tree import ran_ticks, stat_fields
 
 Batch = TypeVar("Batch")
 
@@ -86,8 +86,7 @@ def _cpu_ticks() -> int | None:
     total = 0
     for child in multiprocessing.active_children():
         try:
-            fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+            total += ran_ticks(stat_fields(child.pid or 0))
         except OSError:
             continue
-        total += int(fields[11]) + int(fields[12])
     return total

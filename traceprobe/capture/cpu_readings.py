@@ -11,10 +11,9 @@ from typing import Any
 
 from traceprobe.system.control_group import cpu_quota
 from traceprobe.system.cores import cores
+from traceprobe.system.process_tree import PARENT, ran_ticks, stat_fields
 
 _PROC = Path("/proc")
-_PARENT, _USER, _SYSTEM = 1, 11, 12
-"""Fields of a process behind its name: who started it, and ticks that it ran."""
 _STATES, _IDLE = 8, (3, 4)
 """Fields of a core: ticks in each state; in these it had nothing to do."""
 
@@ -94,11 +93,8 @@ def _family(root: int) -> dict[int, int]:
     for process in _entries(_PROC):
         try:
             pid = int(process.name)
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
-            parents[pid], ticks[pid] = (
-                int(fields[_PARENT]),
-                int(fields[_USER]) + int(fields[_SYSTEM]),
-            )
+            fields = stat_fields(pid)
+            parents[pid], ticks[pid] = int(fields[PARENT]), ran_ticks(fields)
         except (OSError, ValueError, IndexError):
             continue
     family = {root}

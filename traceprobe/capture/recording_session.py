@@ -209,14 +209,15 @@ class RecordingSession:
             loaders.begin()
         steps = self._lengths.unprofiled(planned)
         self._timed = block = TimedBlock(profiled=False)
-        cpu = read_cpu(self.plan.root or os.getpid())
+        root = self.plan.root or self._process
+        cpu = read_cpu(root)
         block.mark()
         for made in range(1, steps + 1):
             yield True
             if made == steps:
                 synchronize()
             block.mark()
-        block.cpu = cpu_between(cpu, read_cpu(self.plan.root or os.getpid()))
+        block.cpu = cpu_between(cpu, read_cpu(root))
         self._timed = None
         if first:
             loaders.end(self.plan.folder, steps)
