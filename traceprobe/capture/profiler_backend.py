@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from traceprobe.capture.compiler_watch import compiler_watch
 from traceprobe.capture.cupti import detach_after_profiles
+from traceprobe.capture.garbage_ranges import garbage_ranges
 from traceprobe.capture.gloo_threads import wait_for_gloo
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
@@ -79,6 +80,7 @@ class TorchBackend:
         if self._steps == "named":
             self._running.record_steps = False
         self._running.__enter__()
+        garbage_ranges.begin()
 
     def step(self) -> None:
         """Advance the schedule."""
@@ -91,11 +93,13 @@ class TorchBackend:
     def abandon(self) -> None:
         """Stop the profiler and drop what it holds."""
         running, self._running = self._running, None
+        garbage_ranges.end()
         wait_for_gloo()
         running.__exit__(None, None, None)
 
     def stop(self) -> None:
         """Hold the trace in memory: writing it would take the CPU from the steps that follow."""
+        garbage_ranges.end()
         wait_for_gloo()
         self._running.__exit__(None, None, None)
         self._recorded, self._running = self._running, None
@@ -149,6 +153,7 @@ class NsysBackend:
 
         torch.cuda.profiler.start()
         compiler_watch.mark()
+        garbage_ranges.begin()
 
     def step(self) -> None:
         """Nothing but compilations is marked here: the step ranges mark the steps."""
@@ -163,6 +168,7 @@ class NsysBackend:
         import torch
 
         compiler_watch.end()
+        garbage_ranges.end()
         torch.cuda.profiler.stop()
 
     def export(self, metadata: dict[str, Any]) -> None:

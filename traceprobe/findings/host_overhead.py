@@ -7,6 +7,7 @@ from statistics import fmean, median
 
 from msgspec import UNSET
 
+from traceprobe.findings.device_waits import device_waits
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.graph_breaks import compiled_regions
 from traceprobe.findings.host_stalls import named_lines, unnamed_ms
@@ -30,7 +31,8 @@ _OFFLOADED = (
     definition="Idle time per step because the next op was launched late (`idle_host`), or "
     "launched in time and started later, by no more than launches take (`idle_latency`). The "
     "saving is no more of it than what is left once the profiler's part is taken out, nor what "
-    "`allocator-stalls`, `recompilation` and `host-pauses` count.",
+    "`allocator-stalls`, `garbage-collection`, `recompilation` and `host-pauses` count. What calls "
+    "that wait for the GPU make the host late by decides no state here where it is most of it.",
     verify="Time the loop without a profiler, then with twice the batch size. If the step hardly "
     "gets longer, the host was the limit.",
 )
@@ -66,8 +68,12 @@ def host_overhead(evidence: Evidence) -> Answer:
     updating = evidence.cpu_update_ms
     moved = updating > late - updating
     told = named_lines(evidence)
-    kept = max(share - named / evidence.corrected_step_ms(), 0.0) if named else share
-    grade = evidence.grade(min(evidence.share(evidence.idle_ms(*HOST_IDLE) - held - named), kept))
+    waits = device_waits(evidence)
+    waited = waits.seen_ms if waits.explain else 0.0
+    elsewhere = named + waited
+    kept = max(share - elsewhere / evidence.corrected_step_ms(), 0.0) if elsewhere else share
+    idle = evidence.idle_ms(*HOST_IDLE) - held - elsewhere
+    grade = evidence.grade(min(evidence.share(idle), kept))
     effect = evidence.quality.observer_effect
     return Answer(
         grade,
@@ -80,6 +86,9 @@ def host_overhead(evidence: Evidence) -> Answer:
             else "",
             f"{significant(named)} ms {evidence.per} of it has a finding of its own"
             if named
+            else "",
+            f"{significant(waited)} ms {evidence.per} of it is told by `synchronization`"
+            if waited
             else "",
             f"{significant(updating)} ms {evidence.per} of it inside of `Optimizer.step`, which "
             "launches no kernel: it updates the parameters on the CPU"

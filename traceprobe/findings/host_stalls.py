@@ -8,11 +8,18 @@ from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.formatting import significant
-from traceprobe.records.host_stalls import Compilations, CompiledRegions, DeviceAllocations
+from traceprobe.records.host_stalls import (
+    Compilations,
+    CompiledRegions,
+    DeviceAllocations,
+    GarbageCollections,
+)
 from traceprobe.records.rank import Rank
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
+
+Stall = DeviceAllocations | Compilations | GarbageCollections | CompiledRegions
 
 
 def allocations(rank: Rank) -> DeviceAllocations | None:
@@ -35,10 +42,13 @@ def compilations(rank: Rank) -> Compilations | None:
     return None if found is UNSET or not rank.summary.iterations_used else found
 
 
-def cost_ms(
-    evidence: Evidence,
-    stall: Callable[[Rank], DeviceAllocations | Compilations | CompiledRegions | None],
-) -> float:
+def collections(rank: Rank) -> GarbageCollections | None:
+    """What the garbage collector of a rank does, if ranges tell it."""
+    found = rank.summary.host.garbage_collections
+    return None if found is UNSET or not rank.summary.iterations_used else found
+
+
+def cost_ms(evidence: Evidence, stall: Callable[[Rank], Stall | None]) -> float:
     """Idle time per step because of some stalls, as of `Evidence.delaying_ms`.
 
     Without the profiler's part.
@@ -79,14 +89,17 @@ def unnamed_ms(evidence: Evidence) -> float:
 
 
 def _stalled_ms(evidence: Evidence) -> float:
-    return cost_ms(evidence, allocations) + cost_ms(evidence, compilations)
+    return sum(cost_ms(evidence, stall) for stall in _NAMED)
 
 
 def named_lines(evidence: Evidence) -> set[str]:
     """Lines of the program that have a finding of their own."""
-    found = (stall(rank) for rank in evidence.ranks for stall in (allocations, compilations))
+    found = (stall(rank) for rank in evidence.ranks for stall in _NAMED)
     return {line for each in found if each is not None for line in each.lines}
 
+
+_NAMED: tuple[Callable[[Rank], DeviceAllocations | Compilations | GarbageCollections | None], ...]
+_NAMED = (allocations, compilations, collections)
 
 WITHOUT_STALLS = Changes(removed=frozenset({"stalls"}))
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence, Saving
+from traceprobe.findings.garbage_collection import LESS_COLLECTING
+from traceprobe.findings.host_stalls import collections
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import duration, ordinal, percent, significant
 from traceprobe.model.taxonomy import CLASS_LABELS
@@ -68,7 +70,10 @@ def long_iterations(evidence: Evidence) -> Answer:
     share = ms / (found.regular_ms + ms)
     largest = sorted(found.extra_partition_ns.items(), key=lambda item: -item[1])
     fills = {name: ns for name, ns in largest if ns >= FIXED.filling * found.extra_ns}
-    told = ", ".join(f"{CLASS_LABELS[name]} {duration(ns / count)}" for name, ns in fills.items())
+    told = [f"{CLASS_LABELS[name]} {duration(ns / count)}" for name, ns in fills.items()]
+    collected = _collected_ns(evidence)
+    if mostly_collects := collected >= FIXED.filling * found.extra_ns:
+        told.append(f"garbage collection {duration(collected / count)} of it")
     unsaved = _unsaved(found)
     saved = _without_profiler(evidence, ms)
     slowed = f", {significant(saved)} ms without the profiler" if saved < ms else ""
@@ -80,11 +85,25 @@ def long_iterations(evidence: Evidence) -> Answer:
             unsaved
             or f"that is {significant(ms)} ms per step ({percent(share)} of the mean step)"
             + slowed,
-            f"more in each of them: {told}" if told else "",
+            f"more in each of them: {', '.join(told)}" if told else "",
         ],
         None if unsaved else Saving(round(saved, 6)),
-        _advice(evidence, found, [*fills]),
+        LESS_COLLECTING if mostly_collects else _advice(evidence, found, [*fills]),
         find_sites(extra_owners(evidence.whole, evidence.ranks)),
+    )
+
+
+def _collected_ns(evidence: Evidence) -> int:
+    """How long the long iterations of the rank that collects most of it collect garbage, in all."""
+    both = zip(evidence.whole, evidence.ranks, strict=True)
+    each = ((collections(whole), collections(regular)) for whole, regular in both)
+    return max(
+        (
+            whole.host_ns - (regular.host_ns if regular is not None else 0)
+            for whole, regular in each
+            if whole is not None
+        ),
+        default=0,
     )
 
 

@@ -8,7 +8,6 @@ from itertools import pairwise
 import msgspec
 from msgspec import UNSET
 
-from traceprobe.formatting import percent
 from traceprobe.model.sidecar import Block, BlockClock
 from traceprobe.model.throttle_reasons import words_of
 from traceprobe.verdict.thresholds import FIXED
@@ -19,16 +18,21 @@ class RecordedClock(msgspec.Struct, frozen=True):
 
     Args:
         sentences: what of it is worth saying. changed: whether steps are of different clocks.
-        shared: whether other processes computed on the device. alone: whether the driver tells so
-            of other processes, and that there were none.
+        others_percent: of the time for which other processes computed on the device, by the driver.
+        alone: whether the driver tells of other processes, and that there were none.
         reasons: for a lower clock, by NVML's names.
     """
 
     sentences: list[str]
     changed: bool = False
-    shared: bool = False
+    others_percent: float = 0.0
     alone: bool = False
     reasons: tuple[str, ...] = ()
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes computed on the device."""
+        return self.others_percent >= FIXED.clock_others_percent
 
 
 class _Timed(msgspec.Struct, frozen=True):
@@ -63,15 +67,10 @@ def recorded_clock(blocks: Sequence[Block]) -> RecordedClock:
     reasons = tuple(dict.fromkeys(name for clock in clocks for name in clock.throttled))
     if changed and (words := words_of(reasons)):
         sentences.append(f"what lowered it: {', '.join(words)}")
-    others = _others_percent(counted)
-    shared = others >= FIXED.clock_others_percent
-    if shared:
-        sentences.append(
-            f"other processes used the GPU for {percent(min(others, 100) / 100)} of the time"
-        )
+    others = min(_others_percent(counted), 100.0)
     told = all(clock.others_percent is not None for clock in clocks)
-    alone = bool(clocks) and told and not shared
-    return RecordedClock(sentences, changed, shared, alone, reasons if changed else ())
+    alone = bool(clocks) and told and others < FIXED.clock_others_percent
+    return RecordedClock(sentences, changed, others, alone, reasons if changed else ())
 
 
 def _others_percent(blocks: Sequence[Block]) -> float:

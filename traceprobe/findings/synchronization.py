@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from statistics import fmean
 
 from msgspec import UnsetType
 
+from traceprobe.findings.device_waits import device_waits
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.owned_time import waiting_operators
 from traceprobe.findings.rule import NO_CALLS, Answer, rule
@@ -26,7 +26,9 @@ MOST_PLACES = 3
     "ahead of the GPU again, but no more than the calls have lasted: without them the host would "
     "be earlier by that, and what it does after them takes its time in either case. To that comes "
     "what the host does only to read values, and what the profiler slowed it by, without which it "
-    "would wait for longer. Waiting for data is not counted. The saving is that idle time.",
+    "would wait for longer. Waiting for data is not counted. The saving is that idle time. Where "
+    "it is more than half of what the host is late by, all overhead that the verdict keeps decides "
+    "the state: `host-overhead` then asks for what is left.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '
     "`host.syncs_per_step` is near 0.",
     of_gpu=True,
@@ -35,33 +37,25 @@ def synchronization(evidence: Evidence) -> Answer:
     """Blocking calls, and the idle GPU until the host is ahead of it again."""
     if not evidence.observed("idle_sync"):
         return NO_CALLS
-    hosts = [(r.summary.host, r.summary.steps) for r in evidence.ranks]
-    count = fmean(host.syncs_per_step for host, _ in hosts)
-    cost = fmean(host.sync_cost_ns / steps for host, steps in hosts) / 1e6
-    after = fmean(host.idle_after_sync_ns / steps for host, steps in hosts) / 1e6
-    matters = count >= FIXED.syncs
-    inside = evidence.exclusive_ms("idle_sync")
-    idle = min(evidence.exclusive_ms("idle_sync", "idle_host"), evidence.overhead_ms())
-    # Calls after which no GPU idles would not make the host wait for longer either.
-    waits = min(max(cost, inside + after), idle) > 0
-    reading = evidence.reading_ms() if matters and waits else 0.0
-    most = min(cost + reading + evidence.slowed_ms(), idle) if waits else 0.0
-    seen = max(min(inside + after, most), min(cost, idle))
+    waits = device_waits(evidence)
     copies = _copies(evidence)
-    removed = {"sync", "reads"} if reading else {"sync"}
+    removed = {"sync", "reads"} if waits.reading_ms else {"sync"}
+    share = waits.seen_ms / (evidence.corrected_step_ms() or 1.0)
+    if waits.explain:
+        share = max(share, evidence.verdict.shares.get("overhead", 0.0))
     return Answer(
-        evidence.grade(seen / (evidence.corrected_step_ms() or 1.0)) if matters else "pass",
+        evidence.grade(share) if waits.matters else "pass",
         [
-            f"{counted(count, 'blocking call')} {evidence.per}{_calls(evidence)}",
-            _places(evidence) if matters else "",
+            f"{counted(waits.per_step, 'blocking call')} {evidence.per}{_calls(evidence)}",
+            _places(evidence) if waits.matters else "",
             _awaited(copies),
-            f"{evidence.amount(seen)} of idle GPU in them and until the host is ahead again, as "
-            "far as the calls delayed the host",
+            f"{evidence.amount(waits.seen_ms)} of idle GPU in them and until the host is ahead "
+            "again, as far as the calls delayed the host",
         ],
-        evidence.saving(most, "idle_sync", "idle_host") if matters else None,
-        _advice(copies, _named(evidence), count),
+        evidence.saving(waits.most_ms, "idle_sync", "idle_host") if waits.matters else None,
+        _advice(copies, _named(evidence), waits.per_step),
         evidence.sites("idle_sync"),
-        Changes(removed=frozenset(removed), margin=FIXED.usual_margin if reading else 0.0),
+        Changes(removed=frozenset(removed), margin=FIXED.usual_margin if waits.reading_ms else 0.0),
     )
 
 

@@ -76,6 +76,17 @@ CLOCK_SHARE = 0.5
 """Share of all kernel time that they make up at least."""
 FEWEST_STEADY = 3
 """Iterations that have to be left where those of another speed are left out."""
+SLICE_NS = 100_000
+"""What another process's slice of a GPU lasts at least: 0.28 and 0.56 ms were seen (H100, H200)."""
+SLICES_ALIKE = 1.15
+"""Ratio of the quartiles of slices up to which they are of one length: 1.02 to 1.09 beside a
+neighbour, 1.3 and more where work depends on data."""
+FEWEST_SLICES = 6
+"""Kernels that are stopped by one, at least: fewer may be alike by chance."""
+SLICE_KERNELS = 3
+"""Kernels of so many names among them, at least: a slice stops any of them."""
+SLICES_SHARE = 0.05
+"""Part of the time of all kernels that slices are, at least."""
 ENDS_TOGETHER = 0.1
 """Deviation of the differences between the ends of collectives on two ranks, in intervals between
 two collectives, up to which they are the same ones: half would be as near to the next one, and

@@ -28,6 +28,7 @@ from traceprobe.records.rank import (
     Rank,
     SpeedChange,
     StepMarker,
+    TimeSlices,
 )
 from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
@@ -35,6 +36,7 @@ from traceprobe.timeline import collectives, partition, replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.long_iterations import LongIterations
 from traceprobe.timeline.rank_collectives import RankCollectives
+from traceprobe.timeline.time_slices import find_time_slices
 
 MAX_GAPS = 50
 _LATER = ("line", "group", "start_ns", "end_ns", "ops", *replay.COMMUNICATION)
@@ -71,6 +73,8 @@ def rank_record(
     """
     zero = origin(trace)
     marker = account.process.marker
+    on_cpu = device.kind == "cpu"
+    slices = None if on_cpu else find_time_slices(account.ops, account.index[account.used])
     return Rank(
         rank=UNKNOWN,
         pid=account.process.pid,
@@ -85,12 +89,15 @@ def rank_record(
             per_iteration=marker.per_iteration,
         ),
         iterations=_iterations(account, zero),
-        summary=rank_summary(account, trace, groups, on_cpu=device.kind == "cpu"),
+        summary=rank_summary(account, trace, groups, on_cpu=on_cpu),
         gaps=_gaps(account, trace.names, zero),
         input=UNKNOWN,
         speed=UNSET
         if account.speed is None
         else msgspec.convert(account.speed, SpeedChange, from_attributes=True),
+        slices=UNSET
+        if slices is None
+        else msgspec.convert(slices, TimeSlices, from_attributes=True),
         long=UNSET if long is None else _long(account, long),
     )
 

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from traceprobe.model.codes import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
-from traceprobe.pipeline.host_stalls import host_stalls, in_both
+from traceprobe.pipeline.host_stalls import collected, host_stalls, in_both
 from traceprobe.records.summary import HostActivity, SetUpCalls
 from traceprobe.timeline.cold_start import SetUp, find_set_up
 from traceprobe.timeline.compiled_code import compilations
@@ -69,6 +69,7 @@ def host_activity(
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         awaited_copies=_awaited_copies(calls, process.ops, steps) or UNSET,
+        garbage_collections=collected(account, chosen, names) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
         phase_launch_ns=_phase_launches(inside) or UNSET,
         loader_in_process=any(

@@ -16,12 +16,14 @@ from traceprobe.records.host_stalls import (
     CompiledFrame,
     CompiledRegions,
     DeviceAllocations,
+    GarbageCollections,
 )
 from traceprobe.timeline import compiled_code
 from traceprobe.timeline.cold_start import keeps_compiling
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, per_window, union
 from traceprobe.timeline.spent import spent_by
+from traceprobe.timeline.stalls import garbage_collections
 
 MAX_LINES = 3
 MAX_FRAMES = 5
@@ -52,6 +54,25 @@ def host_stalls(
         "compiled_regions": _regions(account, chosen, inside, names),
     }
     return {name: record for name, record in fields.items() if record is not None}
+
+
+def collected(
+    account: DeviceTimeline, chosen: Int64s, names: Sequence[str]
+) -> GarbageCollections | None:
+    """What the garbage collector does in the chosen windows; None where no range tells."""
+    rows = garbage_collections(account.process, names)
+    mine = _in_windows(rows, account, chosen)
+    if mine.is_empty():
+        return None
+    lengths = mine["t1"] - mine["t0"]
+    return GarbageCollections(
+        count=len(mine),
+        iterations=len(np.unique(_iterations(mine, account))),
+        host_ns=int(lengths.sum()),
+        longest_ns=int(lengths.to_numpy().max()),
+        cost_ns=_cost(account, chosen, _stretches(rows)),
+        lines=_lines(mine, compiled_code.program_lines(mine, account.process, names)),
+    )
 
 
 def in_both(found: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> bool:

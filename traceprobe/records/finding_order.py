@@ -20,7 +20,7 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
     "small-kernels": ("synchronization",),
 }
 """General findings with the specific ones that explain a part of their time."""
-APART = ("allocator-stalls", "recompilation", "host-pauses")
+APART = ("allocator-stalls", "garbage-collection", "recompilation", "host-pauses")
 """Further specific ones, whose time the general ones leave out themselves."""
 LEAST = 1 / 3
 """Of what a general finding gains beside it, from which on a specific one comes first: a predicted

@@ -52,6 +52,19 @@ class Compilations(msgspec.Struct, frozen=True, kw_only=True):
     """Where the compilations begin, and how long they last there, the longest first."""
 
 
+class GarbageCollections(msgspec.Struct, frozen=True, kw_only=True):
+    """What Python's garbage collector does, as ranges around it tell."""
+
+    count: int
+    iterations: int
+    """Used iterations in which it collects."""
+    host_ns: int
+    longest_ns: int
+    cost_ns: int
+    lines: dict[Name, int]
+    """Where the collections begin, and how long they last there, the longest first."""
+
+
 class CompiledRegions(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of functions that `torch.compile` has made."""
 

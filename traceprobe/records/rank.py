@@ -147,6 +147,19 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
     """Indices of the iterations that do not count for it."""
 
 
+class TimeSlices(msgspec.Struct, frozen=True, kw_only=True):
+    """Kernels that were stopped while another process had the GPU, by how much longer they take."""
+
+    count: int
+    """Kernels of the used iterations that were stopped."""
+    kinds: int
+    """How many different ones, by name."""
+    slice_ns: int
+    """The median of what they take longer by; half of them are within 15 % of each other."""
+    extra_ns: int
+    """All together."""
+
+
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of time in which the device idles, ns after the time zero of its input."""
 
@@ -179,6 +192,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     long: LongIterations | msgspec.UnsetType = msgspec.UNSET
     """Not there where no iteration does more than the others."""
     speed: SpeedChange | msgspec.UnsetType = msgspec.UNSET
+    slices: TimeSlices | msgspec.UnsetType = msgspec.UNSET
+    """Not there where nothing shows another process on the GPU."""
     """Not there where the GPU was equally fast in all iterations."""
     tree: Tree | msgspec.UnsetType = msgspec.UNSET
     """Who owns the time of the summary; not there in older reports, and in large runs only of the

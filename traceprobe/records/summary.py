@@ -12,7 +12,12 @@ from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLA
 from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.forward_only import ForwardOnly
 from traceprobe.records.gpu_metrics import GpuMetrics
-from traceprobe.records.host_stalls import Compilations, CompiledRegions, DeviceAllocations
+from traceprobe.records.host_stalls import (
+    Compilations,
+    CompiledRegions,
+    DeviceAllocations,
+    GarbageCollections,
+)
 from traceprobe.records.kernel_counters import KernelCounters
 from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
@@ -176,6 +181,8 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     """Not there where the driver allocates and frees nothing."""
     compilations: Compilations | msgspec.UnsetType = msgspec.UNSET
     """Not there where nothing is compiled, or only as the program gets warm."""
+    garbage_collections: GarbageCollections | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no range is around one."""
     compiled_regions: CompiledRegions | msgspec.UnsetType = msgspec.UNSET
     """Not there where the trace shows no calls of compiled functions."""
     phase_launch_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET

@@ -32,6 +32,8 @@ SUBJECTS = {
     "ddp-buckets": "communication",
     "double-precision": "compute",
     "forward-only": "compute",
+    "garbage-collection": "overhead",
+    "gpu-shared": "compute",
     "graph-breaks": "compute",
     "h2d-exposed": "io",
     "h2d-pageable": "io",

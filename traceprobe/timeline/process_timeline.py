@@ -10,6 +10,7 @@ import polars as pl
 
 from traceprobe.model.codes import BACKWARD_NODES, UNKNOWN, Call, Int64s, Role
 from traceprobe.model.events import Trace, rows_named, rows_of
+from traceprobe.model.garbage import is_collecting
 from traceprobe.model.kernel_classes import multiplies
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import idle, iterations, phases
@@ -89,10 +90,10 @@ def process_timeline(
     launching = calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)])
     named = (marks.select("forward") | marks.select("backward")) & (marks.thread == step_thread)
     # Older PyTorch writes the stages of a compilation as ranges, not as operators.
-    compiling = rows_named(ranges, trace.names, is_compiling)
+    told = rows_named(ranges, trace.names, lambda name: is_compiling(name) or is_collecting(name))
     inside = merge(
         union(marks.t0[named], marks.t1[named]),
-        union(compiling["t0"].to_numpy(), compiling["t1"].to_numpy()),
+        union(told["t0"].to_numpy(), told["t1"].to_numpy()),
     )
     waiting = rows_of(waits, "thread", step_thread)
     blocked = union(waiting["t0"].to_numpy(), waiting["t1"].to_numpy())

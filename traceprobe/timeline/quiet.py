@@ -4,9 +4,9 @@ No thread that launches work makes a call or runs an operator then. Without a ra
 what the process waited for is told by its neighbours: a batch that is copied to the device at
 either end was waited for (trainers that fetch one batch ahead copy first and wait then); results
 that were copied to the host are being worked on, by a simulator, a metric, a checkpoint, and values
-that are read one after the other, with nothing learnt in between, are acted on. And a step
-that goes on with its backward pass or its update has had its batch: whatever the host did there, it
-did not wait for data.
+that are read one after the other, with nothing learnt in between, are acted on, or printed. And a
+step that goes on with its backward pass or its update has had its batch: whatever the host did
+there, it did not wait for data.
 
 A host that runs operators is not quiet. But operators that launch nothing, until a batch is copied,
 run on the CPU, and make that batch: the loop is its own loader.
@@ -41,7 +41,7 @@ from traceprobe.timeline.intervals import (
 )
 
 _LAUNCHED = (
-    *("launch_t0", "launch_t1", "t0", "thread", "kind", "bytes", "name"),
+    *("launch_t0", "launch_t1", "t0", "t1", "thread", "kind", "bytes", "name"),
     *("iteration", "phase", "role"),
 )
 
@@ -105,7 +105,8 @@ def quiet_stretches(
     Args:
         ops: its GPU ops with `iteration` and `phase`. calls: its host calls. work: its rows of
             `HOST_WORK`.
-        named: when its step thread is inside a range that names a phase, or compiles.
+        named: when its step thread is inside a range that names a phase, compiles, or collects
+            garbage.
         computing: when its operators may be of a network, an optimizer or a loader that is known.
         blocked: when it waits in the operating system; empty where that is not recorded.
         threads: those that launch work, and the step thread, `step_thread`.
@@ -153,6 +154,8 @@ def _told_by_neighbours(
     Args:
         acting: whether values that are read in a row may be acted on.
     """
+    if not len(stretches.t0):
+        return Quiet(EMPTY, EMPTY, EMPTY)
     before, after = launches.around(stretches)
     result, batch = launches.reads[before], launches.batch
     worked_on = launches.large[before]
@@ -162,7 +165,9 @@ def _told_by_neighbours(
     waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
     acted = np.zeros(len(before), dtype=np.bool_)
     if acting:
-        acted = ~waits & _acts_on(launches.rows, before, after, result & ~worked_on)
+        read = result & ~worked_on
+        between = _between_reads(launches, stretches, before, after)
+        acted = ~waits & (between | _acts_on(launches.rows, before, after, read))
     busy = ~waited & (worked_on | acted | _goes_on(launches, before, after))
 
     def chosen(which: Bools) -> Intervals:
@@ -211,6 +216,28 @@ def _acts_on(launched: pl.DataFrame, before: Int64s, after: Int64s, read: Bools)
     )
 
 
+def _between_reads(
+    launches: _Launches, stretches: Intervals, before: Int64s, after: Int64s
+) -> Bools:
+    """Which stretches lie between values that are read, with next to nothing beside them.
+
+    So a tensor is printed, or a metric made. A batch that was waited for is copied to the device,
+    and learnt from.
+    """
+    rows = launches.rows
+    iteration, kind = (rows[c].to_numpy() for c in ("iteration", "kind"))
+    place, last = np.arange(len(rows)), len(rows) - 1
+    earlier = np.maximum.accumulate(np.where(launches.reads, place, 0))[before]
+    later = np.minimum.accumulate(np.where(launches.reads, place, last)[::-1])[::-1][after]
+    learns = _by_autograd(launches) | (rows["phase"] == int(Phase.OPTIMIZER)).to_numpy()
+    changes = np.concatenate([[0], np.cumsum(learns | (kind == int(Kind.H2D)))])
+    worked = np.concatenate([[0], np.cumsum((rows["t1"] - rows["t0"]).to_numpy())])
+    reads = launches.reads[earlier] & launches.reads[later]
+    same = reads & (iteration[earlier] == iteration[later]) & (changes[earlier] == changes[later])
+    short = worked[later] - worked[earlier] <= TAIL * (stretches.t1 - stretches.t0)
+    return np.asarray(same & short, dtype=np.bool_)
+
+
 def _on_threads(rows: pl.DataFrame, threads: set[int]) -> Intervals:
     """When any of the threads is in one of the rows."""
     chosen = rows["thread"].is_in(sorted(threads)).to_numpy()
@@ -227,13 +254,9 @@ def _goes_on(launches: _Launches, before: Int64s, after: Int64s) -> Bools:
     launched since the step or its last backward pass, and nothing is copied to the device.
     """
     rows = launches.rows
-    iteration, phase, role, thread = (
-        rows[c].to_numpy() for c in ("iteration", "phase", "role", "thread")
-    )
+    iteration, phase = (rows[c].to_numpy() for c in ("iteration", "phase"))
     update = phase[after] == int(Phase.OPTIMIZER)
-    by_autograd = (role == int(Role.BACKWARD)) | (
-        (phase == int(Phase.BACKWARD)) & (thread != launches.step_thread)
-    )
+    by_autograd = _by_autograd(launches)
     place = np.arange(len(phase))
     changes = np.diff(iteration, prepend=UNKNOWN) != 0
     since = np.maximum.accumulate(np.where(changes | by_autograd, place, 0))[before]
@@ -246,6 +269,13 @@ def _goes_on(launches: _Launches, before: Int64s, after: Int64s) -> Bools:
     begun = (phase[before] != int(Phase.INPUT)) & (iteration[before] != UNKNOWN)
     same = begun & (iteration[before] == iteration[after])
     return np.asarray(same & (update | backward), dtype=np.bool_)
+
+
+def _by_autograd(launches: _Launches) -> Bools:
+    """What is surely of the backward pass, by its threads or by what operators say."""
+    phase, role, thread = (launches.rows[c].to_numpy() for c in ("phase", "role", "thread"))
+    elsewhere = (phase == int(Phase.BACKWARD)) & (thread != launches.step_thread)
+    return np.asarray((role == int(Role.BACKWARD)) | elsewhere, dtype=np.bool_)
 
 
 def _batches(launched: pl.DataFrame) -> Bools:

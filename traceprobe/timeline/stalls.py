@@ -1,7 +1,7 @@
-"""Where the host is held up by the driver or by a compiler, which no profiler slows down.
+"""Where the host is held up by the driver, a compiler or Python, which no profiler slows down.
 
-Launching takes longer beside a profiler. Taking memory from the driver, giving it back, and
-compiling do not.
+Launching takes longer beside a profiler. Taking memory from the driver, giving it back, compiling
+and collecting garbage do not.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from traceprobe.model.events import rows_named
+from traceprobe.model.garbage import is_collecting
 from traceprobe.timeline.compiled_code import compilations
 from traceprobe.timeline.device_allocations import find_allocations
 from traceprobe.timeline.intervals import Intervals, union
@@ -22,10 +24,16 @@ def memory_calls(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame
     return find_allocations(process.calls, process.operators, threads, names)
 
 
+def garbage_collections(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """Collections of garbage: `thread`, `t0`, `t1`. Each stops all threads that run Python."""
+    return rows_named(process.ranges, names, is_collecting).select("thread", "t0", "t1")
+
+
 def stalls(process: ProcessTimeline, names: Sequence[str]) -> Intervals:
-    """When the host takes or gives back device memory, or compiles."""
-    rows = pl.concat(
-        found.select("t0", "t1")
-        for found in (memory_calls(process, names), compilations(process, names))
+    """When the host takes or gives back device memory, compiles or collects garbage."""
+    found = (
+        find(process, names).select("t0", "t1")
+        for find in (memory_calls, compilations, garbage_collections)
     )
+    rows = pl.concat(found)
     return union(rows["t0"].to_numpy(), rows["t1"].to_numpy())

@@ -553,6 +553,12 @@ class Constants(msgspec.Struct, frozen=True):
     mostly_held: Annotated[
         float, "share of idle time without a cause", "its work was launched in time", "a majority"
     ] = 0.5
+    mostly_waits: Annotated[
+        float,
+        "share of the host's lateness",
+        "calls that wait for the GPU are what makes the host late",
+        "a majority",
+    ] = 0.5
     mostly_copied: Annotated[
         float, "share", "copies are mostly pageable, or mostly hidden", "a majority"
     ] = 0.5
