@@ -36,7 +36,7 @@ def tool(program: Path) -> Tool:
 def _commands(program: Path, files: Sequence[Path], folder: Path) -> list[list[str]]:
     rules = [part for rule in RULES for part in ("--rule", rule)]
     output = ["--format", "csv", "--output", str(folder / "rules")]
-    return [[str(program), "analyze", *rules, *output, "--force-overwrite", str(files[0])]]
+    return [[str(program), "analyze", *rules, *output, "--force-overwrite=true", str(files[0])]]
 
 
 def interpret(folder: Path, _row: Mapping[str, Any]) -> Answer:
