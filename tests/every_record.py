@@ -35,6 +35,7 @@ from traceprobe.records.host_stalls import (
     CompiledFrame,
     CompiledRegions,
     DeviceAllocations,
+    GarbageCollections,
 )
 from traceprobe.records.kernel_counters import CountedKernel, KernelCounters
 from traceprobe.records.ladder import Missing
@@ -158,6 +159,14 @@ def make_stalls() -> dict[str, Any]:
             host_ns=9_000_000,
             cost_ns=8_000_000,
             frames=[CompiledFrame(frame=3, versions=146)],
+            lines=lines,
+        ),
+        "garbage_collections": GarbageCollections(
+            count=5,
+            iterations=3,
+            host_ns=7_000_000,
+            longest_ns=2_000_000,
+            cost_ns=6_000_000,
             lines=lines,
         ),
         "compiled_regions": CompiledRegions(

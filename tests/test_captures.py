@@ -188,7 +188,9 @@ def test_allocations_of_every_step_are_the_pace_of_the_run(tmp_path):
     assert report.verdict.bound != "inconclusive"
 
 
-@pytest.mark.parametrize(("steps", "cold"), [((0,), True), (range(8), False)])
+@pytest.mark.parametrize(
+    ("steps", "cold"), [((0,), True), (range(8), False), ((1, 6), False), ((1, 2), True)]
+)
 def test_memory_that_is_returned_in_every_step_is_no_cold_start(tmp_path, steps, cold):
     script = Script()
     for k in range(8):
@@ -202,7 +204,7 @@ def test_memory_that_is_returned_in_every_step_is_no_cold_start(tmp_path, steps,
             script.call("cudaFree", at + 2 * MS, at + 9 * MS)
     report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
     assert finding(report, "cold-start").status == ("warn" if cold else "pass")
-    assert cold or report.verdict.bound == "overhead"
+    assert len(steps) < 8 or report.verdict.bound == "overhead"
 
 
 @pytest.mark.parametrize("name", ["compile_inner (dynamo_timed)", "an epoch"])

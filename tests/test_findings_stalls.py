@@ -265,6 +265,49 @@ def test_compilation_in_long_iterations_alone_is_counted_there(tmp_path):
     assert finding(report, "long-iterations").saving_ms_per_step > 0
 
 
+def collects(script, at, k):
+    script.range("Python garbage collection (generation 2)", at + 2 * MS, at + 59 * MS // 10)
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(kineto.write, "json"), (nsight.write, "sqlite")])
+def test_collections_of_garbage_are_the_hosts_and_told(tmp_path, write, suffix):
+    report = report_of(loop(collects), tmp_path, write, suffix)
+    summary = report.ranks[0].summary
+    found = finding(report, "garbage-collection")
+    assert (found.status, found.saving_ms_per_step) == ("fail", pytest.approx(3.9, abs=0.1))
+    assert "the longest 3.90 ms" in found.evidence[0]
+    assert "`gc.freeze()`" in found.advice
+    assert report.verdict.bound == "overhead"
+    assert summary.partition_ns["idle_unexplained"] == 0
+    assert summary.host.garbage_collections.iterations == summary.iterations_used
+    assert finding(report, "host-overhead").status == "pass"
+    if suffix == "json":
+        assert [site.line for site in found.sites] == [LINE]
+
+
+def test_without_a_range_nobody_knows_what_the_host_did(tmp_path):
+    report = report_of(loop(lambda script, at, k: None), tmp_path)
+    assert finding(report, "garbage-collection").status == "not-applicable"
+
+
+def test_collections_of_long_iterations_are_counted_there(tmp_path):
+    script, at = Script(), 10 * MS
+    for k in range(16):
+        long = k % 4 == 3
+        script.range(f"step {k}", at, at + (10 if long else 6) * MS)
+        kernel(script, at + MS // 10, at + 2 * MS)
+        if long:
+            collects(script, at, k)
+            at += 4 * MS
+        kernel(script, at + 2 * MS, at + 59 * MS // 10)
+        at += 6 * MS
+    report = report_of(script.build(), tmp_path)
+    assert "only long iterations" in finding(report, "garbage-collection").evidence[0]
+    found = finding(report, "long-iterations")
+    assert any("garbage collection 3.90 ms" in line for line in found.evidence)
+    assert "`gc.freeze()`" in found.advice
+
+
 def region(script, t0, t1, name):
     script.operator(f"Torch-Compiled Region: {name}", t0, t1)
 

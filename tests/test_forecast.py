@@ -117,23 +117,35 @@ def test_two_causes_are_played_together(reports):
     assert gain <= sum(asked(report, name).saving_ms_per_step for name in joint.findings)
 
 
-def test_launching_is_what_is_left_once_nothing_is_waited_for(tmp_path):
-    """Steps whose host waits for the GPU twice, and then launches late."""
+def waiting(busy_us, tmp_path):
+    """Steps of 10 ms whose host waits twice for a kernel, each time until 5 ms are over."""
     script = Script()
     for start in range(0, 8 * 10_000, 10_000):
         script.range(f"ProfilerStep#{start // 10_000}", start * US, (start + 9_900) * US)
         for half in (start, start + 5_000):
             launch = ((half + 100) * US, (half + 110) * US)
-            script.op("kernel", (half + 120) * US, (half + 3_500) * US, launch)
-            script.call("cudaStreamSynchronize", (half + 120) * US, (half + 3_505) * US)
+            script.op("kernel", (half + 120) * US, (half + 120 + busy_us) * US, launch)
+            script.call("cudaStreamSynchronize", (half + 120) * US, (half + 125 + busy_us) * US)
     path = kineto.write(script.build(), tmp_path / "waits.json")
-    report = traceprobe.analyze(traceprobe.load(path))
+    return traceprobe.analyze(traceprobe.load(path))
+
+
+def test_launching_is_what_is_left_once_nothing_is_waited_for(tmp_path):
+    report = waiting(1_380, tmp_path)
     waits, launches = asked(report, "synchronization"), asked(report, "host-overhead")
-    assert waits.predicted.ms == pytest.approx(3.2, abs=0.2)
-    assert launches.predicted.ms < 0.3 < launches.saving_ms_per_step
+    assert waits.predicted.ms == pytest.approx(2.77, abs=0.05)
+    assert launches.predicted.ms < launches.saving_ms_per_step - waits.predicted.ms + 0.2
     assert launches.evidence[-1].endswith("3× as fast, once `synchronization` is mended")
     named = [finding.id for finding in report.findings]
     assert named.index("synchronization") < named.index("host-overhead")
+
+
+def test_where_waiting_is_why_the_host_is_late_nobody_has_to_launch_less(tmp_path):
+    report = waiting(3_380, tmp_path)
+    waits, launches = asked(report, "synchronization"), asked(report, "host-overhead")
+    assert (waits.status, launches.status) == ("fail", "pass")
+    assert waits.predicted.ms == pytest.approx(3.2, abs=0.2)
+    assert any("is told by `synchronization`" in line for line in launches.evidence)
 
 
 def test_a_run_on_a_cpu_keeps_its_bounds_alone():

@@ -112,6 +112,32 @@ def test_values_that_are_read_one_after_the_other_are_acted_on(tmp_path, actions
     assert found[cause] == pytest.approx(2.0 * actions, abs=0.2)
 
 
+def prints(program, between):
+    """Values are read before and after a pause, though not right before it."""
+    step(program)
+    program.kernel("abs", 4_900, operator="aten::abs").copy_out(8)
+    program.kernel("ne", 4_900, operator="aten::ne").sleep(QUIET)
+    between(program)
+    program.kernel("max", 4_900, operator="aten::max").copy_out(8)
+
+
+@pytest.mark.parametrize(
+    ("between", "cause"),
+    [
+        (lambda program: None, "idle_host"),
+        (lambda program: program.copy_in(), "idle_data_wait"),
+        (lambda program: program.copy_in(8), "idle_unexplained"),
+        (lambda program: program.kernel("gemm", QUIET // 2), "idle_unexplained"),
+    ],
+    ids=["nothing", "a batch", "a scalar", "work for the GPU"],
+)
+def test_a_pause_between_values_that_are_read_is_the_hosts(tmp_path, between, cause):
+    program = loop(lambda program: prints(program, between))
+    path = kineto.write(program.script.build(), tmp_path / "trace.json")
+    found = idle(traceprobe.analyze(traceprobe.load(path)))
+    assert found[cause] == pytest.approx(3.0, abs=0.1)
+
+
 def test_where_no_operators_are_recorded_a_loader_may_be_hidden_there():
     found = idle(analyze(loop(lambda program: rollout(program, operator=None))))
     assert found["idle_unexplained"] == pytest.approx(8.0, abs=0.2)

@@ -21,6 +21,7 @@ from tests.test_verdict import step
 from traceprobe import analyze
 from traceprobe.capture.cpu_readings import CpuReading, cpu_between, read_cpu
 from traceprobe.findings.cpu_oversubscribed import cpu_oversubscribed
+from traceprobe.findings.host_overhead import host_overhead
 from traceprobe.findings.recorded_cores import recorded_cores
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.sidecar import Block, BlockCpu
@@ -99,6 +100,21 @@ def test_on_a_gpu_only_idle_time_of_a_late_host_can_go():
 def test_cores_of_other_programs_are_no_finding():
     assert examine(of_cpu(), block(cores(1.0, 1.0, 0.5, others=1.0))).status == "pass"
     assert examine(of_cpu()).status == "not-applicable"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "status"),
+    [
+        (cores(1.0, 0.5, loop=0.1, others=0.0), "warn"),
+        (cores(1.0, 0.5, loop=0.04, others=0.5), "warn"),
+        (cores(1.0, 0.5, loop=0.14, others=0.5), "pass"),
+    ],
+    ids=["its own threads", "a little", "all of it"],
+)
+def test_what_other_programs_took_is_no_slow_host(cpu, status):
+    late = evidence(records.rank(step(idle_host=100)))
+    found = host_overhead(replace(late, blocks={0: [block(cpu)]}))
+    assert found.status == status
 
 
 @pytest.mark.parametrize(("others", "busy"), [(1.5, True), (0.0, False)])

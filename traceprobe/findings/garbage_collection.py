@@ -34,6 +34,8 @@ def garbage_collection(evidence: Evidence) -> Answer:
     """Collections in the steps, and the idle device because of them."""
     by_rank = [(each, rank) for rank in evidence.ranks if (each := collections(rank)) is not None]
     if not by_rank:
+        if any(map(collections, evidence.whole)):
+            return not_applicable("only long iterations collect: `long-iterations` counts it")
         return not_applicable("no range is around a collection of garbage")
     most, rank = max(by_rank, key=lambda pair: pair[0].cost_ns / pair[1].summary.steps)
     steps = rank.summary.steps

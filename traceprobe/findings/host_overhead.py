@@ -12,6 +12,7 @@ from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.graph_breaks import compiled_regions
 from traceprobe.findings.host_stalls import named_lines, unnamed_ms
 from traceprobe.findings.launching import fewer_launches, replays_graphs
+from traceprobe.findings.recorded_cores import taken
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.site import Site
@@ -32,7 +33,8 @@ _OFFLOADED = (
     "launched in time and started later, by no more than launches take (`idle_latency`). The "
     "saving is no more of it than what is left once the profiler's part is taken out, nor what "
     "`allocator-stalls`, `garbage-collection`, `recompilation` and `host-pauses` count. What calls "
-    "that wait for the GPU make the host late by decides no state here where it is most of it.",
+    "that wait for the GPU make the host late by decides no state here where it is most of it, nor "
+    "what other programs took of a busy machine.",
     verify="Time the loop without a profiler, then with twice the batch size. If the step hardly "
     "gets longer, the host was the limit.",
 )
@@ -71,7 +73,9 @@ def host_overhead(evidence: Evidence) -> Answer:
     waits = device_waits(evidence)
     waited = waits.seen_ms if waits.explain else 0.0
     elsewhere = named + waited
-    kept = max(share - elsewhere / evidence.corrected_step_ms(), 0.0) if elsewhere else share
+    lost = taken(evidence.blocks.values())
+    kept = share if not elsewhere else share - elsewhere / evidence.corrected_step_ms()
+    kept = max(kept - lost, 0.0)
     idle = evidence.idle_ms(*HOST_IDLE) - held - elsewhere
     grade = evidence.grade(min(evidence.share(idle), kept))
     effect = evidence.quality.observer_effect
@@ -90,6 +94,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             f"{significant(waited)} ms {evidence.per} of it is told by `synchronization`"
             if waited
             else "",
+            f"for {percent(lost)} of the time other programs had the loop's core" if lost else "",
             f"{significant(updating)} ms {evidence.per} of it inside of `Optimizer.step`, which "
             "launches no kernel: it updates the parameters on the CPU"
             if updating

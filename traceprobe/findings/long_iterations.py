@@ -9,6 +9,7 @@ from msgspec import UNSET
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.garbage_collection import LESS_COLLECTING
 from traceprobe.findings.host_stalls import collections
+from traceprobe.findings.recorded_cores import taken
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import duration, ordinal, percent, significant
 from traceprobe.model.taxonomy import CLASS_LABELS
@@ -53,8 +54,9 @@ _UNKNOWN = (
     "take beyond the others, per step, no more than without the profiler where that is known; "
     "nothing where it happened once, or where they have no period and run no more operations than "
     "the others. Where steps without the profiler are as long, these count too, and tell that it "
-    "recurs; so does a period of the loop of which too few steps were timed. Other findings are "
-    "about the others alone.",
+    "recurs; so does a period of the loop of which too few steps were timed. Nothing, too, where "
+    "other programs took more of a busy machine, by what a recording read, and neither a distance "
+    "nor more operations tell of the program. Other findings are about the others alone.",
     verify="Time the loop without evaluation, checkpoints and logging.",
 )
 def long_iterations(evidence: Evidence) -> Answer:
@@ -74,8 +76,8 @@ def long_iterations(evidence: Evidence) -> Answer:
     collected = _collected_ns(evidence)
     if mostly_collects := collected >= FIXED.filling * found.extra_ns:
         told.append(f"garbage collection {duration(collected / count)} of it")
-    unsaved = _unsaved(found)
     saved = _without_profiler(evidence, ms)
+    unsaved = _unsaved(found) or _of_others(evidence, found, saved)
     slowed = f", {significant(saved)} ms without the profiler" if saved < ms else ""
     return Answer(
         "warn" if unsaved else evidence.grade(share),
@@ -135,6 +137,21 @@ def _unsaved(found: LongIterations) -> str:
             "says that they recur, so nothing is saved per step"
         )
     return ""
+
+
+def _of_others(evidence: Evidence, found: LongIterations, ms: float) -> str:
+    """That other programs may be the reason, with which nothing is saved; else empty.
+
+    Args:
+        ms: what the long iterations cost a step.
+    """
+    lost = taken(evidence.blocks.values()) * evidence.corrected_step_ms()
+    if ms > lost or found.every is not None or found.more_work:
+        return ""
+    return (
+        f"other programs had the loop's core for {significant(lost)} ms {evidence.per}, and these "
+        "run no more operations than the others: nothing says that it is the program's doing"
+    )
 
 
 def _advice(evidence: Evidence, found: LongIterations, fills: Sequence[str]) -> str:

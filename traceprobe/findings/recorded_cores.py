@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -59,3 +59,13 @@ def recorded_cores(blocks: Sequence[Block]) -> RecordedCores | None:
         others=mean("others") if known else None,
         cores=min(cpu.cores for cpu, _ in read),
     )
+
+
+def taken(blocks: Iterable[Sequence[Block]]) -> float:
+    """For how much of the time other programs had the core of a loop on a busy machine.
+
+    Args:
+        blocks: of each rank; the worst counts.
+    """
+    each = (found for read in blocks if (found := recorded_cores(read)) is not None)
+    return max((found.loop_waited for found in each if found.busy), default=0.0)

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from traceprobe.model.codes import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
-from traceprobe.pipeline.host_stalls import collected, host_stalls, in_both
+from traceprobe.pipeline.host_stalls import collected, gives_back, host_stalls
 from traceprobe.records.summary import HostActivity, SetUpCalls
 from traceprobe.timeline.cold_start import SetUp, find_set_up
 from traceprobe.timeline.compiled_code import compilations
@@ -87,7 +87,7 @@ def _of_gpu(
     stages = compilations(process, names)
     compiling = union(stages["t0"].to_numpy(), stages["t1"].to_numpy())
     memory = memory_calls(process, names)
-    paced = memory if in_both(memory, account, chosen) else memory.clear()
+    paced = memory if gives_back(memory, account, chosen) else memory.clear()
     found = find_set_up(
         process.calls, process.ops, compiling, account.gaps, account.edges, chosen, paced
     )

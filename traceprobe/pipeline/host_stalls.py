@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from traceprobe.model.accounting import SET_UP_NS
 from traceprobe.model.codes import Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import Phase
@@ -24,6 +25,7 @@ from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, per_window, union
 from traceprobe.timeline.spent import spent_by
 from traceprobe.timeline.stalls import garbage_collections
+from traceprobe.verdict.thresholds import FIXED
 
 MAX_LINES = 3
 MAX_FRAMES = 5
@@ -75,16 +77,21 @@ def collected(
     )
 
 
-def in_both(found: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> bool:
-    """Whether there are two iterations, and memory is given back in both.
+def gives_back(found: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> bool:
+    """Whether memory is given back in most iterations, and takes long even when all is set up.
 
-    Of more of them the median tells what is usual.
+    Of two iterations both have to.
 
     Args:
         found: as of `memory_calls`.
     """
     back = _in_windows(found.filter("gives"), account, chosen)
-    return len(chosen) == _PAIR == len(np.unique(_iterations(back, account)))
+    count = len(np.unique(_iterations(back, account)))
+    if len(chosen) == _PAIR:
+        return count == _PAIR
+    slow = _iterations(back.filter(pl.col("t1") - pl.col("t0") >= SET_UP_NS), account)
+    middle = account.index[chosen][len(chosen) // 2] if len(account.index) else 0
+    return count > FIXED.stalled * len(chosen) and bool((slow >= middle).any())
 
 
 def _allocations(
