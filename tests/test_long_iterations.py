@@ -22,6 +22,7 @@ from tests.test_verdict import step
 from traceprobe.findings.rule import RULES
 from traceprobe.formatting import ordinal
 from traceprobe.model.codes import Kind, Operation
+from traceprobe.model.sidecar import Block, BlockCpu
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.rank import LongIterations
 from traceprobe.render.ranking import first_fixes
@@ -543,6 +544,34 @@ def test_only_workers_that_start_again_are_to_be_kept(loader, kept):
     waiting = replace(long, extra_partition_ns={"communication": 3_000 * MS})
     advice = RULES["long-iterations"](replace(found, long=[waiting], whole=report.ranks)).advice
     assert advice.startswith("Another rank was late")
+
+
+@pytest.mark.parametrize(
+    ("others", "every", "status"),
+    [(2.0, None, "inconclusive"), (2.0, 7, "fail"), (0.0, None, "fail")],
+    ids=["a busy machine", "a period of the loop", "nobody else"],
+)
+def test_what_other_programs_may_have_taken_is_not_the_programs(others, every, status):
+    report = report_of(loop(nothing))
+    long = LongIterations(
+        indices=[3, 10],
+        every=every,
+        once=False,
+        timed_long=2,
+        timed_steps=20,
+        regular_ms=2.0,
+        extra_ns=10 * MS,
+        extra_partition_ns={"idle_host": 10 * MS},
+    )
+    cpu = BlockCpu(ran=0.6, waited=0.4, loop_waited=0.4, others=others, cores=2)
+    read = {0: [Block(profiled=False, steps=20, step_ms=2.0, cpu=cpu)]}
+    found = replace(evidence(*report.ranks), long=[long], whole=report.ranks, blocks=read)
+    found = RULES["long-iterations"](found)
+    assert found.status == status
+    assert (found.saving_ms_per_step is None) is (status == "inconclusive")
+    assert any("other programs had the loop's core" in said for said in found.evidence) is (
+        status == "inconclusive"
+    )
 
 
 def wait_and_look(program, k):

@@ -14,6 +14,7 @@ from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import duration, ordinal, percent, significant
 from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.rank import LongIterations
+from traceprobe.records.report import Status
 from traceprobe.records.sites import extra_owners, find_sites
 from traceprobe.verdict.outliers import how_many
 from traceprobe.verdict.thresholds import FIXED
@@ -77,10 +78,12 @@ def long_iterations(evidence: Evidence) -> Answer:
     if mostly_collects := collected >= FIXED.filling * found.extra_ns:
         told.append(f"garbage collection {duration(collected / count)} of it")
     saved = _without_profiler(evidence, ms)
-    unsaved = _unsaved(found) or _of_others(evidence, found, saved)
+    others = _of_others(evidence, found, saved)
+    unsaved = _unsaved(found) or others
+    unsure: Status = "inconclusive" if others else "warn"
     slowed = f", {significant(saved)} ms without the profiler" if saved < ms else ""
     return Answer(
-        "warn" if unsaved else evidence.grade(share),
+        unsure if unsaved else evidence.grade(share),
         [
             f"{_which(found, regular + count)} took {duration(found.extra_ns / count)} more than "
             f"the others ({significant(found.regular_ms)} ms)",
