@@ -22,6 +22,7 @@ from benchmarks.slowbench.tools.tool import version
 PROGRAM = Path(__file__).parent / "tools" / "inside" / "run_under_traceml.py"
 MOST = 10_000
 TIMEOUT_S = 240.0
+_MOST_CHARACTERS = 200
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """As the recorder of cases has it."""
 
@@ -78,5 +79,17 @@ def _run(case: Case, venv: Path, seconds: float) -> dict[str, Any]:
         cost = measure(command, folder, ONE_THREAD, TIMEOUT_S)
         summary = folder / "case" / "final_summary.json"
         failed = cost.failed or (None if summary.exists() else "left no final_summary.json")
+        if failed is not None:
+            failed += _last_error(folder / "case")
         found = json.loads(summary.read_text("utf-8")) if failed is None else None
         return {"summary": found, "failed": failed}
+
+
+def _last_error(folder: Path) -> str:
+    """The last line that the program wrote to its standard error, in brackets; empty without."""
+    for log in sorted(folder.glob("nodes/*/training.stderr.log")):
+        lines = log.read_text("utf-8", errors="replace").split("\n")
+        told = [line.strip() for line in lines if "Error" in line]
+        if told:
+            return f" ({told[-1][:_MOST_CHARACTERS]})"
+    return ""
