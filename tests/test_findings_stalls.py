@@ -285,6 +285,66 @@ def test_collections_of_garbage_are_the_hosts_and_told(tmp_path, write, suffix):
         assert [site.line for site in found.sites] == [LINE]
 
 
+def test_a_range_of_the_programs_own_around_one_is_not_another(tmp_path):
+    def both(script, at, k):
+        script.range("gc.collect", at + 2 * MS - 1_000, at + 59 * MS // 10 + 1_000)
+        collects(script, at, k)
+
+    summary = report_of(loop(both), tmp_path).ranks[0].summary
+    assert summary.host.garbage_collections.count == summary.iterations_used
+
+
+@pytest.mark.parametrize(("busy", "told"), [(False, True), (True, False)])
+def test_a_collection_of_another_thread_counts_where_the_loop_stands_still(tmp_path, busy, told):
+    def elsewhere(script, at, k):
+        t0, t1 = at + 2 * MS, at + 59 * MS // 10
+        script.range("Python garbage collection (generation 2)", t0, t1, thread=777)
+        for n in range(30 * busy):
+            script.operator("aten::add", t0 + n * 100_000, t0 + n * 100_000 + 90_000)
+
+    report = report_of(loop(elsewhere), tmp_path)
+    assert (finding(report, "garbage-collection").status == "fail") is told
+
+
+def test_collections_without_steps_are_told_of_the_whole_capture(tmp_path):
+    script = Script()
+    for k in range(STEPS):
+        at = (1 + k) * 10 * MS
+        kernel(script, at + MS // 10, at + 2 * MS, name=f"gemm_{k}")
+        collects(script, at, k)
+        kernel(script, at + 6 * MS, at + 99 * MS // 10, name=f"norm_{k}")
+    report = report_of(script.build(), tmp_path)
+    assert report.ranks[0].summary.iterations_used == 0
+    found = finding(report, "garbage-collection")
+    assert found.status == "fail"
+    assert found.evidence[0].startswith("8 collections, ")
+
+
+def test_a_checkpoint_during_which_garbage_is_collected_is_a_checkpoint(tmp_path):
+    script, at = Script(), 10 * MS
+    for k in range(16):
+        long = k % 4 == 3
+        script.range(f"step {k}", at, at + (14 if long else 6) * MS)
+        kernel(script, at + MS // 10, at + 2 * MS)
+        if long:
+            script.op("d2h", at + 2 * MS, at + 9 * MS, (at + MS, at + MS + 5_000), bytes=1 << 30)
+            script.range("gc.collect", at + 9 * MS, at + 10 * MS)
+            at += 8 * MS
+        kernel(script, at + 2 * MS, at + 59 * MS // 10)
+        at += 6 * MS
+    found = finding(report_of(script.build(), tmp_path), "long-iterations")
+    assert found.advice.startswith("Copy checkpoints to pinned memory")
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(kineto.write, "json"), (nsight.write, "sqlite")])
+def test_collections_are_known_in_an_anonymised_trace(tmp_path, write, suffix):
+    path = write(loop(collects), tmp_path / f"trace.{suffix}")
+    target = tmp_path / f"anonymous.{suffix}"
+    anonymise_trace(path, target)
+    report = traceprobe.analyze(traceprobe.load(target))
+    assert finding(report, "garbage-collection").status == "fail"
+
+
 def test_without_a_range_nobody_knows_what_the_host_did(tmp_path):
     report = report_of(loop(lambda script, at, k: None), tmp_path)
     assert finding(report, "garbage-collection").status == "not-applicable"

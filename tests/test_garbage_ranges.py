@@ -65,6 +65,37 @@ def test_a_mode_that_looks_at_operators_sees_none_of_ours(tmp_path):
     assert seen == []
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated:DeprecationWarning")
+def test_a_mode_that_looks_at_functions_and_a_tracer_see_none_of_ours(tmp_path):
+    seen = []
+
+    class Looks(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    def doubled(x):
+        gc.collect()
+        return x * 2
+
+    def collect():
+        with Looks():
+            gc.collect()
+        traced.append(str(torch.jit.trace(doubled, torch.ones(2)).graph))
+
+    traced = []
+    assert collection_name(2) in recorded(tmp_path, collect)
+    assert seen == []
+    assert "record_function" not in traced[0]
+
+
+def test_a_forked_process_has_no_ranges(monkeypatch):
+    with ranges() as found:
+        monkeypatch.setattr("traceprobe.capture.garbage_ranges.os.getpid", lambda: -1)
+        found._collected("start", {"generation": 2})
+        assert found._open is None
+
+
 def test_nothing_is_left_behind():
     before = list(gc.callbacks)
     with ranges() as found:

@@ -22,7 +22,7 @@ from traceprobe import analyze
 from traceprobe.capture.cpu_readings import CpuReading, cpu_between, read_cpu
 from traceprobe.findings.cpu_oversubscribed import cpu_oversubscribed
 from traceprobe.findings.host_overhead import host_overhead
-from traceprobe.findings.recorded_cores import recorded_cores
+from traceprobe.findings.recorded_cores import recorded_cores, taken
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.sidecar import Block, BlockCpu
 from traceprobe.records.rank import DeviceInfo
@@ -115,6 +115,12 @@ def test_what_other_programs_took_is_no_slow_host(cpu, status):
     late = evidence(records.rank(step(idle_host=100)))
     found = host_overhead(replace(late, blocks={0: [block(cpu)]}))
     assert found.status == status
+
+
+def test_one_rank_without_a_core_is_not_all_of_them():
+    lacking, fine = block(cores(1.0, 0.5, loop=0.4, others=0.5)), block(cores(1.0, 0.0))
+    assert taken([[lacking]]) == pytest.approx(0.4)
+    assert taken([[lacking], [fine], [fine], [fine]]) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("others", "busy"), [(1.5, True), (0.0, False)])

@@ -24,6 +24,11 @@ def shared(extra, hit=lambda k, number: (2 * k + number) % 6 == 0):
     )
 
 
+def test_without_iterations_to_compare_nobody_knows(tmp_path):
+    report = report_of(run([USUAL] * 2), tmp_path)
+    assert found(report).status == "not-applicable"
+
+
 def found(report):
     return next(f for f in report.findings if f.id == "gpu-shared")
 
@@ -48,8 +53,14 @@ def test_kernels_that_are_stopped_for_one_time_are_told(tmp_path, writer):
         shared(lambda k, number: SLICE, hit=lambda k, number: number % 5 == 2 and k % 3 == 0),
         shared(lambda k, number: SLICE, hit=lambda k, number: k == 4 and number < 8),
         shared(lambda k, number: 60),
+        run([[USUAL + SLICE * (k % 2)] * KERNELS for k in range(ITERATIONS)]),
+        run([[USUAL + SLICE * (k % 2)] * KERNELS for k in range(ITERATIONS - 2)]),
+        shared(lambda k, number: 2 * SLICE, hit=lambda k, number: number < 4 and k % 2),
     ],
-    ids=["none", "any time", "one kernel", "one iteration", "too short"],
+    ids=[
+        *("none", "any time", "one kernel", "one iteration", "too short"),
+        *("turns, even", "turns, odd", "the same kernels in turns"),
+    ],
 )
 def test_what_looks_different_is_no_other_process(tmp_path, scenario):
     report = report_of(scenario, tmp_path)

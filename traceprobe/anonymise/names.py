@@ -19,7 +19,7 @@ from traceprobe.ingest.kineto import dialects as kineto_other
 from traceprobe.ingest.kineto import ranges as kineto_ranges
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
-from traceprobe.model import kernel_classes
+from traceprobe.model import garbage, kernel_classes
 from traceprobe.timeline import kernel_period, phases, step_markers
 from traceprobe.vocabulary import WORD, public_words
 
@@ -59,7 +59,7 @@ def _expressions(value: Any) -> Iterator[re.Pattern[str]]:
 _ASKED = (
     *map(vars, (event_kinds, collective_metadata, kineto_other, kineto_ranges, nsight_nccl)),
     *map(vars, (nsight_ranges, kernel_classes, step_markers, phases)),
-    *map(vars, (communication_kernels, kernel_period)),
+    *map(vars, (communication_kernels, garbage, kernel_period)),
     {name: re.compile(text, re.IGNORECASE) for name, text in phases.RANGE_NAMES.items()},
 )
 EXPRESSIONS = tuple(dict.fromkeys(found for names in _ASKED for found in _expressions(names)))

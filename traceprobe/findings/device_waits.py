@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import NamedTuple
 
-from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -16,14 +16,15 @@ class DeviceWaits(NamedTuple):
         per_step: how many. seen_ms: idle time in them and until the host is ahead again, per step.
         most_ms: that, and what the host does only to read values, and what the profiler slowed it
             by, without which it would wait for longer. reading_ms: the second of these.
-        matters: whether they come in every step. explain: whether most of what the host is late by
-            is a matter of them.
+        late_ms: of `seen_ms` what is late launches, after the calls. matters: whether they come in
+            most steps. explain: whether they are most of what is overhead.
     """
 
     per_step: float
     seen_ms: float
     most_ms: float
     reading_ms: float
+    late_ms: float
     matters: bool
     explain: bool
 
@@ -36,12 +37,12 @@ def device_waits(evidence: Evidence) -> DeviceWaits:
     after = fmean(host.idle_after_sync_ns / steps for host, steps in hosts) / 1e6
     matters = count >= FIXED.syncs
     inside = evidence.exclusive_ms("idle_sync")
-    late = evidence.exclusive_ms("idle_sync", "idle_host")
-    idle = min(late, evidence.overhead_ms())
+    idle = min(evidence.exclusive_ms("idle_sync", "idle_host"), evidence.overhead_ms())
     # Calls after which no GPU idles would not make the host wait for longer either.
     waits = min(max(cost, inside + after), idle) > 0
     reading = evidence.reading_ms() if matters and waits else 0.0
     most = min(cost + reading + evidence.slowed_ms(), idle) if waits else 0.0
     seen = max(min(inside + after, most), min(cost, idle))
-    explain = matters and seen > FIXED.mostly_waits * late
-    return DeviceWaits(count, seen, most, reading, matters, explain)
+    overhead = evidence.exclusive_ms("idle_sync", *HOST_IDLE) - evidence.held_ms()
+    explain = matters and seen > FIXED.mostly_waits * overhead
+    return DeviceWaits(count, seen, most, reading, max(seen - inside, 0.0), matters, explain)

@@ -38,12 +38,13 @@ def garbage_collection(evidence: Evidence) -> Answer:
             return not_applicable("only long iterations collect: `long-iterations` counts it")
         return not_applicable("no range is around a collection of garbage")
     most, rank = max(by_rank, key=lambda pair: pair[0].cost_ns / pair[1].summary.steps)
-    steps = rank.summary.steps
+    steps, used = rank.summary.steps, rank.summary.iterations_used
+    among = f" in {most.iterations} of {used} iterations" if used else ""
     ms = cost_ms(evidence, collections)
     return Answer(
         evidence.grade(evidence.share(ms)),
         [
-            f"{counted(most.count, 'collection')} in {most.iterations} of {steps} iterations, "
+            f"{counted(most.count, 'collection')}{among}, "
             f"{duration(most.host_ns / steps)} of the host {evidence.per}, the longest "
             f"{duration(most.longest_ns)}",
             f"{evidence.amount(ms)} of {evidence.idle} in them and until the host is ahead again",

@@ -6,8 +6,9 @@ from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.recorded_clock import recorded_clock
-from traceprobe.findings.rule import Answer, rule
+from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import percent, significant
+from traceprobe.model.accounting import FEWEST_STEADY
 from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.records.rank import Rank
 
@@ -33,6 +34,9 @@ def gpu_shared(evidence: Evidence) -> Answer:
     clocks = {rank: recorded_clock(blocks) for rank, blocks in evidence.blocks.items()}
     read = {rank: clock.others_percent for rank, clock in clocks.items() if clock.shared}
     stopped = [rank for rank in evidence.ranks if not isinstance(rank.slices, UnsetType)]
+    looked = clocks or any(r.summary.iterations_used >= FEWEST_STEADY for r in evidence.ranks)
+    if not looked:
+        return not_applicable("too few iterations to compare, and nobody asked the driver")
     if not read and not stopped:
         return Answer("pass", ["nothing shows another process on the GPU"])
     several = len(evidence.ranks) > 1

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from traceprobe.findings.device_waits import device_waits
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.graph_breaks import compiled_regions
-from traceprobe.findings.host_stalls import named_lines, unnamed_ms
+from traceprobe.findings.host_stalls import collections, cost_ms, named_lines, unnamed_ms
 from traceprobe.findings.launching import fewer_launches, replays_graphs
 from traceprobe.findings.recorded_cores import taken
 from traceprobe.findings.rule import Answer, inconclusive, rule
@@ -51,14 +51,16 @@ def host_overhead(evidence: Evidence) -> Answer:
     # What the verdict keeps after the observer effect is what a change can still save.
     share = evidence.verdict.shares.get("overhead", 0.0)
     if evidence.on_cpu:
+        collected = cost_ms(evidence, collections)
+        between = evidence.idle_ms("idle_host") - collected
         return Answer(
-            evidence.grade(min(evidence.share(evidence.idle_ms("idle_host")), share)),
+            evidence.grade(min(evidence.share(between), share)),
             [
                 f"{evidence.amount(late)} between operators: Python and the framework",
                 evidence.on_straggler(late, evidence.idle_ms("idle_host")),
                 evidence.worst("idle_host"),
             ],
-            evidence.saving(evidence.host_ms(), *HOST_IDLE),
+            evidence.saving(max(evidence.host_ms() - collected, 0.0), *HOST_IDLE),
             "Do more in each operator: a larger batch, tensors instead of loops over their "
             f"elements{'' if _in_one_piece(evidence) else ', `torch.compile`'}. Keep Python out of "
             "the inner loop.",
@@ -71,12 +73,12 @@ def host_overhead(evidence: Evidence) -> Answer:
     moved = updating > late - updating
     told = named_lines(evidence)
     waits = device_waits(evidence)
-    waited = waits.seen_ms if waits.explain else 0.0
-    elsewhere = named + waited
+    waited = waits.late_ms if waits.explain else 0.0
+    elsewhere = named + (waits.seen_ms if waits.explain else 0.0)
     lost = taken(evidence.blocks.values())
     kept = share if not elsewhere else share - elsewhere / evidence.corrected_step_ms()
     kept = max(kept - lost, 0.0)
-    idle = evidence.idle_ms(*HOST_IDLE) - held - elsewhere
+    idle = evidence.idle_ms(*HOST_IDLE) - held - named - waited
     grade = evidence.grade(min(evidence.share(idle), kept))
     effect = evidence.quality.observer_effect
     return Answer(

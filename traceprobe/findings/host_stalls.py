@@ -45,7 +45,7 @@ def compilations(rank: Rank) -> Compilations | None:
 def collections(rank: Rank) -> GarbageCollections | None:
     """What the garbage collector of a rank does, if ranges tell it."""
     found = rank.summary.host.garbage_collections
-    return None if found is UNSET or not rank.summary.iterations_used else found
+    return None if found is UNSET else found
 
 
 def cost_ms(evidence: Evidence, stall: Callable[[Rank], Stall | None]) -> float:

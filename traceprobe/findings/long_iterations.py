@@ -74,13 +74,15 @@ def long_iterations(evidence: Evidence) -> Answer:
     largest = sorted(found.extra_partition_ns.items(), key=lambda item: -item[1])
     fills = {name: ns for name, ns in largest if ns >= FIXED.filling * found.extra_ns}
     told = [f"{CLASS_LABELS[name]} {duration(ns / count)}" for name, ns in fills.items()]
-    collected = _collected_ns(evidence)
-    if mostly_collects := collected >= FIXED.filling * found.extra_ns:
+    collected = _collected_ns(evidence, found)
+    mostly_collects = collected > FIXED.mostly_collects * found.extra_ns
+    if mostly_collects:
         told.append(f"garbage collection {duration(collected / count)} of it")
     saved = _without_profiler(evidence, ms)
-    others = _of_others(evidence, found, saved)
-    unsaved = _unsaved(found) or others
+    unsaved = _unsaved(found)
+    others = "" if unsaved else _of_others(evidence, found, saved)
     unsure: Status = "inconclusive" if others else "warn"
+    unsaved = unsaved or others
     slowed = f", {significant(saved)} ms without the profiler" if saved < ms else ""
     return Answer(
         unsure if unsaved else evidence.grade(share),
@@ -93,23 +95,18 @@ def long_iterations(evidence: Evidence) -> Answer:
             f"more in each of them: {', '.join(told)}" if told else "",
         ],
         None if unsaved else Saving(round(saved, 6)),
-        LESS_COLLECTING if mostly_collects else _advice(evidence, found, [*fills]),
+        LESS_COLLECTING if mostly_collects else _advice(evidence, found, [*fills], unsaved),
         find_sites(extra_owners(evidence.whole, evidence.ranks)),
     )
 
 
-def _collected_ns(evidence: Evidence) -> int:
-    """How long the long iterations of the rank that collects most of it collect garbage, in all."""
-    both = zip(evidence.whole, evidence.ranks, strict=True)
-    each = ((collections(whole), collections(regular)) for whole, regular in both)
-    return max(
-        (
-            whole.host_ns - (regular.host_ns if regular is not None else 0)
-            for whole, regular in each
-            if whole is not None
-        ),
-        default=0,
-    )
+def _collected_ns(evidence: Evidence, found: LongIterations) -> int:
+    """For how long the device idles in the long iterations of a rank as that collects garbage."""
+    for whole, regular in zip(evidence.whole, evidence.ranks, strict=True):
+        more, usual = collections(whole), collections(regular)
+        if whole.long == found and more is not None:
+            return more.cost_ns - (0 if usual is None else usual.cost_ns)
+    return 0
 
 
 def _without_profiler(evidence: Evidence, ms: float) -> float:
@@ -149,7 +146,8 @@ def _of_others(evidence: Evidence, found: LongIterations, ms: float) -> str:
         ms: what the long iterations cost a step.
     """
     lost = taken(evidence.blocks.values()) * evidence.corrected_step_ms()
-    if ms > lost or found.every is not None or found.more_work:
+    told = found.every is not None or found.period is not UNSET or found.more_work
+    if ms > lost or told:
         return ""
     return (
         f"other programs had the loop's core for {significant(lost)} ms {evidence.per}, and these "
@@ -157,8 +155,12 @@ def _of_others(evidence: Evidence, found: LongIterations, ms: float) -> str:
     )
 
 
-def _advice(evidence: Evidence, found: LongIterations, fills: Sequence[str]) -> str:
-    """What to do, by the classes that fill the extra time, the largest first."""
+def _advice(evidence: Evidence, found: LongIterations, fills: Sequence[str], unsaved: str) -> str:
+    """What to do, by the classes that fill the extra time, the largest first.
+
+    Args:
+        unsaved: why nothing is saved per step, if that is so.
+    """
     work = found.more_work or {}
     for name in fills:
         if name in _ADVICE:
@@ -169,4 +171,4 @@ def _advice(evidence: Evidence, found: LongIterations, fills: Sequence[str]) -> 
             return f"{_LOADING}{_ALIVE if started else ''}."
         if name == "forward" and name in work and "backward" not in work:
             return _FORWARD
-    return _UNKNOWN if _unsaved(found) and not found.once else _OTHER
+    return _UNKNOWN if unsaved and not found.once else _OTHER

@@ -65,7 +65,8 @@ def taken(blocks: Iterable[Sequence[Block]]) -> float:
     """For how much of the time other programs had the core of a loop on a busy machine.
 
     Args:
-        blocks: of each rank; the worst counts.
+        blocks: of each rank; the mean of those that were read counts.
     """
-    each = (found for read in blocks if (found := recorded_cores(read)) is not None)
-    return max((found.loop_waited for found in each if found.busy), default=0.0)
+    each = [found for read in blocks if (found := recorded_cores(read)) is not None]
+    lost = sum(found.loop_waited for found in each if found.busy)
+    return lost / len(each) if each else 0.0

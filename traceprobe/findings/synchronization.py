@@ -9,6 +9,7 @@ from msgspec import UnsetType
 from traceprobe.findings.device_waits import device_waits
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.owned_time import waiting_operators
+from traceprobe.findings.recorded_cores import taken
 from traceprobe.findings.rule import NO_CALLS, Answer, rule
 from traceprobe.formatting import counted, plain, shorten
 from traceprobe.replay.scenario import Changes
@@ -27,8 +28,9 @@ MOST_PLACES = 3
     "be earlier by that, and what it does after them takes its time in either case. To that comes "
     "what the host does only to read values, and what the profiler slowed it by, without which it "
     "would wait for longer. Waiting for data is not counted. The saving is that idle time. Where "
-    "it is more than half of what the host is late by, all overhead that the verdict keeps decides "
-    "the state: `host-overhead` then asks for what is left.",
+    "it is more than half of all overhead, what the verdict keeps of that decides the state, "
+    "without what other programs took of a busy machine: `host-overhead` then asks for what is "
+    "left.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '
     "`host.syncs_per_step` is near 0.",
     of_gpu=True,
@@ -42,7 +44,8 @@ def synchronization(evidence: Evidence) -> Answer:
     removed = {"sync", "reads"} if waits.reading_ms else {"sync"}
     share = waits.seen_ms / (evidence.corrected_step_ms() or 1.0)
     if waits.explain:
-        share = max(share, evidence.verdict.shares.get("overhead", 0.0))
+        kept = evidence.verdict.shares.get("overhead", 0.0) - taken(evidence.blocks.values())
+        share = max(share, kept)
     return Answer(
         evidence.grade(share) if waits.matters else "pass",
         [

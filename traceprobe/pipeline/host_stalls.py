@@ -63,7 +63,8 @@ def collected(
 ) -> GarbageCollections | None:
     """What the garbage collector does in the chosen windows; None where no range tells."""
     rows = garbage_collections(account.process, names)
-    mine = _in_windows(rows, account, chosen)
+    # A program may have a range of its own around one that collects.
+    mine = _outermost(_in_windows(rows, account, chosen))
     if mine.is_empty():
         return None
     lengths = mine["t1"] - mine["t0"]
@@ -72,7 +73,7 @@ def collected(
         iterations=len(np.unique(_iterations(mine, account))),
         host_ns=int(lengths.sum()),
         longest_ns=int(lengths.to_numpy().max()),
-        cost_ns=_cost(account, chosen, _stretches(rows)),
+        cost_ns=min(_cost(account, chosen, _stretches(rows)), int(lengths.sum())),
         lines=_lines(mine, compiled_code.program_lines(mine, account.process, names)),
     )
 
@@ -87,7 +88,7 @@ def gives_back(found: pl.DataFrame, account: DeviceTimeline, chosen: Int64s) -> 
     """
     back = _in_windows(found.filter("gives"), account, chosen)
     count = len(np.unique(_iterations(back, account)))
-    if len(chosen) == _PAIR:
+    if len(chosen) <= _PAIR:
         return count == _PAIR
     slow = _iterations(back.filter(pl.col("t1") - pl.col("t0") >= SET_UP_NS), account)
     middle = account.index[chosen][len(chosen) // 2] if len(account.index) else 0

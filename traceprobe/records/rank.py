@@ -192,9 +192,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     long: LongIterations | msgspec.UnsetType = msgspec.UNSET
     """Not there where no iteration does more than the others."""
     speed: SpeedChange | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the GPU was equally fast in all iterations."""
     slices: TimeSlices | msgspec.UnsetType = msgspec.UNSET
     """Not there where nothing shows another process on the GPU."""
-    """Not there where the GPU was equally fast in all iterations."""
     tree: Tree | msgspec.UnsetType = msgspec.UNSET
     """Who owns the time of the summary; not there in older reports, and in large runs only of the
     ranks with details."""

@@ -32,7 +32,7 @@ OVERLAPPABLE = OFF_DEVICE
 NAMES: Mapping[str, str] = {
     "data-wait": "waiting for data",
     "pauses": "pauses of the host",
-    "stalls": "allocating and compiling by the host",
+    "stalls": "allocating, compiling and collecting garbage by the host",
     "host": "host time",
     "reads": "reading of values by the host",
     "sync": "waiting of the host for the GPU",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from traceprobe.model.events import rows_named
@@ -25,8 +26,23 @@ def memory_calls(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame
 
 
 def garbage_collections(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
-    """Collections of garbage: `thread`, `t0`, `t1`. Each stops all threads that run Python."""
-    return rows_named(process.ranges, names, is_collecting).select("thread", "t0", "t1")
+    """Collections of garbage that stop the threads that train: `thread`, `t0`, `t1`.
+
+    Those of another thread do where none of these begins an operator or a call meanwhile.
+    """
+    rows = rows_named(process.ranges, names, is_collecting).select("thread", "t0", "t1")
+    threads = sorted({process.host.step_thread, *process.ops["thread"].unique().to_list()})
+    own = rows["thread"].is_in(threads)
+    if own.all():
+        return rows
+    begun = pl.concat(
+        each.filter(pl.col("thread").is_in(threads)).select("t0")
+        for each in (process.calls, process.operators)
+    )
+    times = np.sort(begun["t0"].to_numpy())
+    t0, t1 = rows["t0"].to_numpy(), rows["t1"].to_numpy()
+    stopped = np.searchsorted(times, t0, "right") == np.searchsorted(times, t1)
+    return rows.filter(own | pl.Series(stopped, dtype=pl.Boolean))
 
 
 def stalls(process: ProcessTimeline, names: Sequence[str]) -> Intervals:

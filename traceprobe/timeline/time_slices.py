@@ -3,7 +3,8 @@
 Processes that share a GPU take turns on it in slices of one length. A kernel that is running when
 a slice of another process comes takes longer by just that. So some kernels, others in each
 iteration and whatever they are, take longer than the same ones do as a rule, and all by the same.
-Kernels whose work depends on their data take longer by any amount, and are always the same few.
+Kernels whose work depends on their data take longer by any amount, and are the same few in many
+iterations; where iterations take turns, every second one has the same kernels longer.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def find_time_slices(ops: pl.DataFrame, used: Ints) -> TimeSlices | None:
             extra=pl.col("length") - pl.col("length").median().over(_KERNEL),
         )
         .filter((pl.col("times") == len(used)) & (pl.col("extra") >= SLICE_NS))
+        .filter(2 * pl.len().over(_KERNEL) < len(used))
         .select("name", "iteration", "extra")
     )
     kinds = longer["name"].n_unique()

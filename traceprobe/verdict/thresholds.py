@@ -553,10 +553,13 @@ class Constants(msgspec.Struct, frozen=True):
     mostly_held: Annotated[
         float, "share of idle time without a cause", "its work was launched in time", "a majority"
     ] = 0.5
+    mostly_collects: Annotated[
+        float, "share of what they take more", "long iterations collect garbage", "a majority"
+    ] = 0.5
     mostly_waits: Annotated[
         float,
-        "share of the host's lateness",
-        "calls that wait for the GPU are what makes the host late",
+        "share of overhead",
+        "calls that wait for the GPU are what makes it",
         "a majority",
     ] = 0.5
     mostly_copied: Annotated[
