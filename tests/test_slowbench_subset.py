@@ -51,17 +51,30 @@ def test_those_of_gpus_have_both_formats_and_both_splits():
 
 def test_one_is_called_what_it_is_called_in_the_list():
     row = next(row for row in rows() if expected()[row["id"]].get("place") == 1)
-    assert subset.outcome(row, subset.CAPTURES) == expected()[row["id"]]
+    assert subset.outcome(row, members(subset.CAPTURES)) == expected()[row["id"]]
+
+
+def some(rows):
+    """Of each cause and format the first, the last and the one between: others take minutes more.
+
+    `python -m benchmarks.slowbench subset` writes down what is said of all of them.
+    """
+    groups = {}
+    for row in rows:
+        causes = tuple(cause["id"] for cause in row["causes"])
+        groups.setdefault((causes, row["backend"]), []).append(row)
+    return [each[place] for each in groups.values() for place in {0, len(each) // 2, len(each) - 1}]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", [subset.CAPTURES, subset.HARDWARE], ids=["cpu", "h200"])
 def test_classes_causes_and_alarms_get_no_worse(folder):
-    before = expected(folder)
+    before, where = expected(folder), members(folder)
     found = {
-        row["id"]: subset.worse(before[row["id"]], subset.outcome(row, folder))
-        for row in rows(folder)
+        row["id"]: subset.worse(before[row["id"]], subset.outcome(row, where))
+        for row in some(rows(folder))
     }
+    assert len(found) > len(rows(folder)) / 3
     assert {case: reasons for case, reasons in found.items() if reasons} == {}
 
 

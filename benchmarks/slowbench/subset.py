@@ -88,17 +88,21 @@ def _lean(row: Mapping[str, Any]) -> dict[str, Any]:
 def write_expected() -> None:
     """Write down what is said now."""
     for folder in (CAPTURES, HARDWARE):
-        found = {row["id"]: outcome(row, folder) for row in rows_of(folder)}
+        where = members(folder)
+        found = {row["id"]: outcome(row, where) for row in rows_of(folder)}
         text = json.dumps(found, indent=1, sort_keys=True) + "\n"
         (folder / EXPECTED).write_text(text, encoding="utf-8")
 
 
-def outcome(row: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def outcome(row: Mapping[str, Any], where: Mapping[str, tuple[Path, list[str]]]) -> dict[str, Any]:
     """Whether traceprobe names the class of a case, here and now, and where it names the cause.
 
     A cause counts whether it was felt or not: a busy machine times badly.
+
+    Args:
+        where: the files of each case, from `members`.
     """
-    bundle, names = members(folder)[row["id"]]
+    bundle, names = where[row["id"]]
     with unpacked(bundle, names) as files:
         report = traceprobe.analyze([traceprobe.load(path) for path in files])
     felt = {**row, "felt": bool(row["causes"]), "each_felt": None}
