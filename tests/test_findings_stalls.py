@@ -52,6 +52,21 @@ def loop(stall, steps=range(STEPS), count=STEPS):
     return script.build()
 
 
+def long_now_and_then(stall):
+    """Steps of 6 ms; every fourth has 4 ms more, in which the host does something else."""
+    script, at = Script(), 10 * MS
+    for k in range(16):
+        long = k % 4 == 3
+        script.range(f"step {k}", at, at + (10 if long else 6) * MS)
+        kernel(script, at + MS // 10, at + 2 * MS)
+        if long:
+            stall(script, at, k)
+            at += 4 * MS
+        kernel(script, at + 2 * MS, at + 59 * MS // 10)
+        at += 6 * MS
+    return script.build()
+
+
 def makes_room(script, at, k):
     script.operator("aten::empty", at + 2 * MS, at + 59 * MS // 10)
     script.call("cudaFree", at + 2 * MS, at + 4 * MS)
@@ -248,17 +263,7 @@ def test_compilation_in_the_first_steps_is_set_up(tmp_path):
 
 
 def test_compilation_in_long_iterations_alone_is_counted_there(tmp_path):
-    script, at = Script(), 10 * MS
-    for k in range(16):
-        long = k % 4 == 3
-        script.range(f"step {k}", at, at + (10 if long else 6) * MS)
-        kernel(script, at + MS // 10, at + 2 * MS)
-        if long:
-            compiles(script, at, k)
-            at += 4 * MS
-        kernel(script, at + 2 * MS, at + 59 * MS // 10)
-        at += 6 * MS
-    report = report_of(script.build(), tmp_path)
+    report = report_of(long_now_and_then(compiles), tmp_path)
     found = finding(report, "recompilation")
     assert (found.status, found.saving_ms_per_step) == ("warn", None)
     assert "`long-iterations` counts what it costs" in found.evidence
@@ -351,17 +356,7 @@ def test_without_a_range_nobody_knows_what_the_host_did(tmp_path):
 
 
 def test_collections_of_long_iterations_are_counted_there(tmp_path):
-    script, at = Script(), 10 * MS
-    for k in range(16):
-        long = k % 4 == 3
-        script.range(f"step {k}", at, at + (10 if long else 6) * MS)
-        kernel(script, at + MS // 10, at + 2 * MS)
-        if long:
-            collects(script, at, k)
-            at += 4 * MS
-        kernel(script, at + 2 * MS, at + 59 * MS // 10)
-        at += 6 * MS
-    report = report_of(script.build(), tmp_path)
+    report = report_of(long_now_and_then(collects), tmp_path)
     assert "only long iterations" in finding(report, "garbage-collection").evidence[0]
     found = finding(report, "long-iterations")
     assert any("garbage collection 3.90 ms" in line for line in found.evidence)

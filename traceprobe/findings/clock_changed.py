@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.recorded_clock import recorded_clock
+from traceprobe.findings.recorded_clock import of_rank, recorded_clock
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.model.throttle_reasons import POWER_LIMIT, advice_for
 from traceprobe.records.rank import Rank, SpeedChange
@@ -48,18 +48,14 @@ def clock_changed(evidence: Evidence) -> Answer:
         "fail" if kept else "warn",
         [
             *(_sentence(rank, speed, several) for rank, speed in changed),
-            *(f"{_where(rank, several)}{said}" for rank, c in read for said in c.sentences),
+            *(f"{of_rank(rank, several)}{said}" for rank, c in read for said in c.sentences),
         ],
         advice=" ".join(filter(None, (advice_for(reasons), _OWN if own else _LOOK))),
     )
 
 
-def _where(rank: int, several: bool) -> str:
-    return f"rank {rank}: " if several else ""
-
-
 def _sentence(rank: Rank, speed: SpeedChange, several: bool) -> str:
-    where = _where(rank.rank, several)
+    where = of_rank(rank.rank, several)
     counted = f"{len(speed.left_out)} of them do not count" if speed.left_out else "all count"
     slow = ", ".join(map(str, speed.slow))
     return (

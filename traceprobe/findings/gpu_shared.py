@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.recorded_clock import recorded_clock
+from traceprobe.findings.recorded_clock import of_rank, recorded_clock
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import percent, significant
 from traceprobe.model.accounting import FEWEST_STEADY
@@ -45,8 +45,8 @@ def gpu_shared(evidence: Evidence) -> Answer:
         "warn",
         [
             *(
-                f"{_where(rank, several)}other processes used the GPU for {percent(used / 100)} of "
-                "the time"
+                f"{of_rank(rank, several)}other processes used the GPU for {percent(used / 100)} "
+                "of the time"
                 for rank, used in read.items()
             ),
             *(_sentence(rank, several) for rank in stopped),
@@ -66,11 +66,7 @@ def _sentence(rank: Rank, several: bool) -> str:
         return ""
     lost = slices.extra_ns / rank.summary.steps / 1e6
     return (
-        f"{_where(rank.rank, several)}{slices.count} kernels of {slices.kinds} kinds take "
+        f"{of_rank(rank.rank, several)}{slices.count} kernels of {slices.kinds} kinds take "
         f"{significant(slices.slice_ns / 1e6)} ms longer than the same ones do as a rule, all by "
         f"the same: the GPU was another process's then, for {significant(lost)} ms per step"
     )
-
-
-def _where(rank: int, several: bool) -> str:
-    return f"rank {rank}: " if several else ""

@@ -35,6 +35,11 @@ class RecordedClock(msgspec.Struct, frozen=True):
         return self.others_percent >= FIXED.clock_others_percent
 
 
+def of_rank(rank: int, several: bool) -> str:
+    """What a sentence about a rank begins with; nothing where it is the only one."""
+    return f"rank {rank}: " if several else ""
+
+
 class _Timed(msgspec.Struct, frozen=True):
     """A clock and how long it is the mean of."""
 
