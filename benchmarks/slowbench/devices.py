@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,50 +62,77 @@ class Device:
     """The GPUs of a case, or the CPU: who may use it now.
 
     Args:
-        opened: file that is there while all may.
+        opened: file that is there while all may. least: cases that take their turns in a row.
     """
 
-    def __init__(self, number: int, opened: Path, ready: int) -> None:
-        self.number, self.opened, self._least = number, opened, ready
+    def __init__(self, number: int, opened: Path, least: int) -> None:
+        self.number, self.opened, self._least = number, opened, least
         self.turn: Running | None = None
         self.closed = False
         opened.touch()
 
-    def tick(self, running: list[Running], now: float) -> None:
-        """Open or close the device, and give turns."""
+    def is_set_up(self, running: Sequence[Running]) -> bool:
+        """Whether enough of its cases are ready for their turns, or no more will come."""
+        states = [each.place.state for each in running if not each.ended]
+        coming = [state for state in states if state in ("starting", "waiting", "setting up")]
+        return states.count("ready") >= self._least or not coming
+
+    def close(self) -> None:
+        """From now on cases take turns."""
+        self.closed = True
+        self.opened.unlink()
+
+    def open(self, running: Sequence[Running]) -> None:
+        """From now on all may use it."""
+        self.closed = False
+        self.opened.touch()
+        for each in running:
+            if not each.ended:
+                _signal(each, signal.SIGCONT)
+
+    def give_turns(self, running: Sequence[Running], now: float) -> bool:
+        """Stop who uses it without a turn, give the next turn; whether there is one."""
         states = [(each, each.place.state) for each in running if not each.ended]
-        ready = [each for each, state in states if state == "ready"]
-        coming = [s for _, s in states if s in ("starting", "waiting", "setting up")]
-        if not self.closed and ready and (len(ready) >= self._least or not coming):
-            self.closed = True
-            self.opened.unlink()
-        if not self.closed:
-            return
         self._stop(states)
         if any(state in USES_DEVICE and not each.stopped for each, state in states):
-            return
-        if self.turn is not None and not self.turn.ended and self.turn.place.state == "timing":
-            return
-        if self.turn is not None and self.turn.place.state == "ready" and not self.turn.ended:
-            return  # it was told, and has not seen it yet
+            return True
+        at = self.turn.place.state if self.turn is not None and not self.turn.ended else "done"
+        if at in ("timing", "ready"):  # told, and has perhaps not seen it
+            return True
         if self.turn is not None and not self.turn.turn_s:
             self.turn.turn_s = now - self.turn.turn_began
-        self.turn = ready[0] if ready else None
+        self.turn = next((each for each, state in states if state == "ready"), None)
         if self.turn is None:
-            self.closed = False
-            self.opened.touch()
-            for each, _ in states:
-                _signal(each, signal.SIGCONT)
-            return
+            return False
         self.turn.turn_began = now
         self.turn.place.give_turn()
+        return True
 
-    def _stop(self, states: list[tuple[Running, str]]) -> None:
+    def _stop(self, states: Sequence[tuple[Running, str]]) -> None:
         for each, state in states:
             # Ranks that are stopped in the midst of a collective leave a kernel that spins, and
             # takes half of the GPU from whose turn it is: the device is theirs until they wait.
             if state in USES_DEVICE and not each.stopped and each.case.ranks == 1:
                 _signal(each, signal.SIGSTOP)
+
+
+def tick(devices: Sequence[Device], running: Sequence[Running], now: float) -> None:
+    """Close all devices once the cases of each are set up; open them after all turns.
+
+    They open and close together: what is set up for one compiles on the cores that programs of
+    another have their turns on.
+    """
+    cases = {d: [each for each in running if each.device == d.number] for d in devices}
+    ready = any(each.place.state == "ready" for each in running if not each.ended)
+    if not devices[0].closed and ready and all(d.is_set_up(cases[d]) for d in devices):
+        for device in devices:
+            device.close()
+    if not devices[0].closed:
+        return
+    given = [device.give_turns(cases[device], now) for device in devices]
+    if not any(given):
+        for device in devices:
+            device.open(cases[device])
 
 
 def _signal(running: Running, number: signal.Signals) -> None:

@@ -1,9 +1,10 @@
 """All cases of one call: a process each, a turn on the device for one after the other.
 
 Processes are forked from this one, which has imported PyTorch and never uses a device; those of
-Nsight Systems are started anew under it. Some are set up beside each other. Then the device is
-closed: who uses it is stopped, and those that are ready take their turns alone. Exports, slices and
-compression are done meanwhile. What a case leaves is written as it comes.
+Nsight Systems are started anew under it. Some are set up beside each other. Then the devices are
+closed: who uses one is stopped, and those that are ready take their turns, one at a time on each.
+Exports, slices and compression are begun between the turns. What a case leaves is written as it
+comes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from benchmarks.injection.recordings import machine, read_rows
 from benchmarks.program_recordings import bundle
 from benchmarks.slowbench.cases import Case, Split, cases
 from benchmarks.slowbench.costs import NO_CONTROL
-from benchmarks.slowbench.devices import Device, Running
+from benchmarks.slowbench.devices import Device, Running, tick
 from benchmarks.slowbench.finish import DONE, finish, read_result
 from benchmarks.slowbench.neighbour import compute_beside
 from benchmarks.slowbench.rows import UNTIMED, in_words, row_of, with_times
@@ -128,11 +129,10 @@ class Session:
         self.log(f"{len(queue)} of {len(wanted)} cases to record; {self.machine}")
         while (queue or self._busy) and self.elapsed < self.plan.seconds:
             for device in self.devices:
-                mine = [each for each in self.running if each.device == device.number]
-                room = sum(not each.ended for each in mine) < self.plan.jobs
-                if queue and room and self._goes_on:
+                mine = sum(e.device == device.number and not e.ended for e in self.running)
+                if queue and mine < self.plan.jobs and self._goes_on:
                     self._start(queue.pop(0), device)
-                device.tick(mine, self.elapsed)
+            tick(self.devices, self.running, self.elapsed)
             self._reap()
             self._finish()
             time.sleep(_TICK_S)
@@ -207,8 +207,9 @@ class Session:
         self.recorded.append(running)
 
     def _finish(self) -> None:
-        """Begin with what was recorded, as far as there are hands."""
-        while self.recorded and len(self.finishing) < self._hands:
+        """Begin with what was recorded, as far as there are hands, and not beside a turn."""
+        turns = self.devices[0].closed and self._goes_on
+        while self.recorded and not turns and len(self.finishing) < self._hands:
             running = self.recorded.pop(0)
             pid = os.fork()
             if not pid:
