@@ -12,6 +12,7 @@ import numpy as np
 from traceprobe.formatting import counted, duration, significant
 from traceprobe.ingest.untrusted_values import MOST_BYTES
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Ints, Kind
+from traceprobe.model.numbering import row_order
 from traceprobe.model.quality import Quality
 
 LEAST_OVERRUN_NS = 1_000_000
@@ -89,7 +90,7 @@ def warn_of_overlaps(gpu: dict[str, Any], quality: Quality) -> None:
     if len(kernel) < 2:
         return
     columns = {c: gpu[c][kernel] for c in (*_STREAM, "t0", "t1")}
-    order = np.lexsort([columns[c] for c in ("t1", "t0", *_STREAM)])
+    order = row_order([columns[c] for c in (*_STREAM, "t0")], [columns["t1"]])
     first, second = order[:-1], order[1:]
     same = np.ones(len(first), dtype=bool)
     for column in _STREAM:

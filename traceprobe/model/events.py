@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceprobe.model.numbering import row_order
 from traceprobe.model.operands import Operands
 from traceprobe.model.quality import Quality
 
@@ -214,7 +215,9 @@ def frame(
         by: columns to sort the rows by; rows that are equal in all of them keep their order.
     """
     # One column after the other: a sort of the whole frame takes as much memory again.
-    order = np.lexsort([columns[c] for c in reversed(by)]) if by else slice(None)
+    leads = by.index("t0") + 1 if "t0" in by else len(by)
+    keys = [columns[c] for c in by]
+    order = row_order(keys[:leads], keys[leads:]) if by else slice(None)
     return pl.DataFrame(
         {c: pl.Series(c, columns.pop(c)[order], dtype=t) for c, t in schema.items()}
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from traceprobe.model.codes import Ints
+from traceprobe.model.codes import Int64s, Ints
 
 _WIDTHS = (np.int8, np.int16, np.int32)
 
@@ -32,3 +34,20 @@ def numbered(ids: Ints) -> tuple[Ints, Ints]:
     there[at] = True
     places = narrow(np.cumsum(there) - 1)
     return np.flatnonzero(there) + low, places[at]
+
+
+def row_order(leading: Sequence[Ints], others: Sequence[Ints]) -> Int64s:
+    """Rows by the first key, then by the next; those that are equal in all keep their order.
+
+    Args:
+        leading: columns in which few rows are equal: only these are sorted by the others, too.
+    """
+    order = np.lexsort(leading[::-1])
+    before, after = order[:-1], order[1:]
+    equal = np.logical_and.reduce([key[before] == key[after] for key in leading])
+    tied = np.zeros(len(order), dtype=np.bool_)
+    tied[1:] |= equal
+    tied[:-1] |= equal
+    rows = order[tied]
+    order[tied] = rows[np.lexsort([key[rows] for key in (*others[::-1], *leading[::-1])])]
+    return order
