@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,28 @@ def find_rows(wanted: Ints, keys: Ints, order: Int64s) -> Int64s:
     at = np.minimum(np.searchsorted(keys[by_key], wanted), len(order) - 1)
     rows = by_key[at]
     return np.where((keys[rows] == wanted) & (wanted != UNKNOWN), rows, UNKNOWN)
+
+
+def find_rows_of_processes(
+    wanted: Ints, owners: Ints, keys: Ints, processes: Ints, tiers: Iterable[Int64s]
+) -> Int64s:
+    """For each wanted id the first row of its own process that has it, or UNKNOWN.
+
+    Args:
+        owners: process of each wanted id. processes: of each of the `keys`.
+        tiers: rows in the order in which they are looked at; those of a tier only for ids that none
+            before has.
+    """
+    found = np.full(len(wanted), UNKNOWN, dtype=np.int64)
+    for rows in tiers:
+        missing = (found == UNKNOWN) & (wanted != UNKNOWN)
+        process = processes[rows]
+        for pid in numbered(owners[missing])[0]:
+            own = missing & (owners == pid)
+            found[own] = find_rows(wanted[own], keys, rows[process == pid])
+        if not (found[missing] == UNKNOWN).any():
+            break
+    return found
 
 
 def take_rows(column: Ints, rows: Int64s) -> Ints:

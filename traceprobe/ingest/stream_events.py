@@ -9,13 +9,19 @@ like waiting for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from traceprobe.ingest.event_kinds import ASKS
-from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, keep_rows, take_rows
+from traceprobe.ingest.joins import (
+    Table,
+    concatenate_tables,
+    find_rows_of_processes,
+    keep_rows,
+    take_rows,
+)
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Ints, StreamEvent
 
 NOTES = ("device", "stream", "event", "serial", "record", "record_stream")
@@ -45,7 +51,9 @@ def stream_events(calls: Mapping[str, Any], does: Ints, notes: Table) -> dict[st
         notes: `NOTES` and the columns beside them, the ids by `identity`. A record without its call
             is left out: its own time is that of the GPU. A wait without its call has no thread.
     """
-    call = _same_process(notes, "correlation", calls, np.argsort(does < 0, kind="stable"))
+    call = _same_process(
+        *(notes, "correlation", calls), (np.flatnonzero(chosen) for chosen in (does >= 0, does < 0))
+    )
     done = np.where(call == UNKNOWN, UNKNOWN, take_rows(does, call))
     record = int(StreamEvent.RECORD)
     fits = (notes["kind"] == record) == (done == record)
@@ -65,15 +73,12 @@ def stream_events(calls: Mapping[str, Any], does: Ints, notes: Table) -> dict[st
 
 
 def _same_process(
-    rows: Mapping[str, Any], column: str, others: Mapping[str, Any], order: Int64s
+    rows: Mapping[str, Any], column: str, others: Mapping[str, Any], tiers: Iterable[Int64s]
 ) -> Int64s:
-    """Of the others in `order`, the first of the process whose correlation a column holds."""
-    found = np.full(len(rows["pid"]), UNKNOWN, dtype=np.int64)
-    for pid in np.intersect1d(rows["pid"], others["pid"]):
-        own = rows["pid"] == pid
-        of_process = order[np.asarray(others["pid"])[order] == pid]
-        found[own] = find_rows(rows[column][own], others["correlation"], of_process)
-    return found
+    """Of the others in `tiers`, the first of the process whose correlation a column holds."""
+    return find_rows_of_processes(
+        rows[column], rows["pid"], others["correlation"], others["pid"], tiers
+    )
 
 
 def _resolved(events: Table) -> dict[str, Any]:
@@ -82,7 +87,7 @@ def _resolved(events: Table) -> dict[str, Any]:
     records = kind == StreamEvent.RECORD
     order = np.flatnonzero(records)
     events["record"] = np.where(records, UNKNOWN, events["record"])
-    row = _same_process(events, "record", events, order)
+    row = _same_process(events, "record", events, [order])
     future = (row != UNKNOWN) & ~_before(events, row)
     for column in ("record", "record_stream"):
         events[column] = np.where(future, UNKNOWN, events[column])

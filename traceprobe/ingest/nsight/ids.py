@@ -14,7 +14,9 @@ from traceprobe.model.numbering import narrow, numbered
 
 def process_key(global_id: Ints) -> Int64s:
     """Host, VM and process bits of a serialised id: the same for a process and its threads."""
-    return np.where(global_id == UNKNOWN, 0, global_id.astype(np.int64) >> 24)
+    key: Int64s = global_id.astype(np.int64, copy=False) >> 24
+    key[global_id == UNKNOWN] = 0
+    return key
 
 
 def pid(process_key: int) -> int:
@@ -24,7 +26,9 @@ def pid(process_key: int) -> int:
 
 def tid(global_id: Ints) -> Int64s:
     """The operating system's thread id."""
-    return np.where(global_id == UNKNOWN, UNKNOWN, global_id.astype(np.int64) & 0xFFFFFF)
+    thread: Int64s = global_id.astype(np.int64, copy=False) & 0xFFFFFF
+    thread[global_id == UNKNOWN] = UNKNOWN
+    return thread
 
 
 class NameTable:

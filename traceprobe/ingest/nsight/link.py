@@ -6,7 +6,7 @@ processes of one file. Codes come from the file's own ENUM tables, the built-in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from traceprobe.ingest.event_kinds import (
 from traceprobe.ingest.joins import (
     Table,
     concatenate_tables,
-    find_rows,
+    find_rows_of_processes,
     keep_rows,
     per_name,
     take_rows,
@@ -35,7 +35,7 @@ from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
 from traceprobe.ingest.nsight.gpu_metrics import gpu_samples
 from traceprobe.ingest.nsight.ids import NameTable, per_id, per_text, process_key, tid
-from traceprobe.ingest.nsight.sync_notes import sync_notes
+from traceprobe.ingest.nsight.sync_notes import NOTED, sync_notes
 from traceprobe.ingest.nsight.tables import (
     GRAPH,
     KERNEL,
@@ -55,7 +55,7 @@ from traceprobe.ingest.plausibility import (
     warn_of_overlaps,
 )
 from traceprobe.ingest.stream_events import stream_events
-from traceprobe.model.codes import UNKNOWN, Call, Ints, Kind, Role
+from traceprobe.model.codes import UNKNOWN, Call, Int64s, Ints, Kind, Role
 from traceprobe.model.events import (
     GPU_OPS,
     GPU_SAMPLES,
@@ -98,7 +98,7 @@ _COLUMNS: Mapping[str, Mapping[str, int]] = {
 
 def begin_reading(db: Database) -> None:
     """Let the big tables be read while there is something else to do before `build_trace`."""
-    for table, wanted in _COLUMNS.items():
+    for table, wanted in (*_COLUMNS.items(), *NOTED.items()):
         db.begin(table, wanted)
 
 
@@ -254,18 +254,10 @@ def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], d
     if len(callers) == 1 and workers.tolist() == [0]:
         gpu["pid"] = np.full(len(gpu["pid"]), callers[0])  # export without globalPid
         workers = callers
-    # Of a runtime call and the driver call inside it, the one that is a launch comes first.
-    order = np.argsort(calls["t0"], kind="stable")
-    other = calls["call"][order] == Call.OTHER
-    order = np.concatenate([order[~other], order[other]])
     wanted = np.where(gpu["correlation"] > 0, gpu["correlation"], UNKNOWN)
-    call = np.full(len(wanted), UNKNOWN, dtype=np.int64)
-    for owner in workers:
-        ops_of_process = gpu["pid"] == owner
-        calls_of_process = order[calls["pid"][order] == owner]
-        call[ops_of_process] = find_rows(
-            wanted[ops_of_process], calls["correlation"], calls_of_process
-        )
+    call = find_rows_of_processes(
+        wanted, gpu["pid"], calls["correlation"], calls["pid"], _launches_first(calls)
+    )
     linked = call != UNKNOWN
     recorded = np.zeros(len(calls["t0"]), dtype=bool)
     recorded[call[linked]] = True
@@ -275,3 +267,11 @@ def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], d
     }
     role = np.full(len(linked), Role.UNKNOWN, dtype=np.int8)
     return {**gpu, **site, "linked": linked, "role": role}, {**calls, "recorded": recorded}
+
+
+def _launches_first(calls: dict[str, Any]) -> Iterator[Int64s]:
+    """Rows by their start: of a runtime call and the driver call inside it, one is a launch."""
+    other = calls["call"] == Call.OTHER
+    for chosen in (~other, other):
+        rows = np.flatnonzero(chosen)
+        yield rows[np.argsort(calls["t0"][rows], kind="stable")]

@@ -18,6 +18,9 @@ _IDS = dict.fromkeys(
     ("correlationId", "globalPid", "deviceId", "streamId", "eventId", "eventSyncId"), UNKNOWN
 )
 
+NOTED = {SYNCHRONIZATION: TIMES | _IDS, EVENT: _IDS}
+"""What is read of each table: column to what stands for NULL."""
+
 
 def sync_notes(db: Database, pids: Int64s) -> Table:
     """The notes of `stream_events`.
@@ -25,8 +28,8 @@ def sync_notes(db: Database, pids: Int64s) -> Table:
     Args:
         pids: keys of the processes that have calls; an export without process ids has one.
     """
-    syncs = db.integers(SYNCHRONIZATION, TIMES | _IDS)
-    records = db.integers(EVENT, _IDS)
+    syncs = db.integers(SYNCHRONIZATION, NOTED[SYNCHRONIZATION])
+    records = db.integers(EVENT, NOTED[EVENT])
     parts = [empty_table("pid", "kind", "t0", "t1", "correlation", *NOTES)]
     if syncs is not None:
         noted = _noted(syncs)
