@@ -60,7 +60,7 @@ def is_shared(correlation: pl.Series) -> Bools:
     numbers = correlation.to_numpy()
     ordered = np.sort(numbers)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    return np.isin(numbers, repeated)
+    return np.isin(numbers, repeated) if len(repeated) else np.zeros(len(numbers), dtype=np.bool_)
 
 
 def launch_queue(ops: pl.DataFrame) -> pl.DataFrame:
@@ -74,10 +74,11 @@ def launch_queue(ops: pl.DataFrame) -> pl.DataFrame:
     """
     waiting = waiting_launches(ops)
     called, started = (np.sort(waiting[c].to_numpy()) for c in ("t0", "t1"))
-    time = np.sort(np.concatenate([called, started]), kind="stable")
-    time = time[np.diff(time, prepend=time[:1] - 1) != 0]
-    value = np.searchsorted(called, time, "right") - np.searchsorted(started, time, "right")
-    return pl.DataFrame({"time_ns": time, "value": value}, schema=_STEPS).filter(
+    time = np.concatenate([called, started])
+    order = np.argsort(time, kind="stable")  # of two that are sorted
+    time, value = time[order], np.cumsum(np.where(order < len(called), 1, -1))
+    last = np.diff(time, append=time[-1:] + 1) != 0
+    return pl.DataFrame({"time_ns": time[last], "value": value[last]}, schema=_STEPS).filter(
         _changes(pl.col("value"))
     )
 
