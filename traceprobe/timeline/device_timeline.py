@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -129,9 +130,12 @@ def device_timeline(
     late = idle.idle_after_sync(gaps, ops, syncs["t1"].to_numpy())
     blamed = merge(by_cause["idle_sync"], by_cause["idle_host"])
     waiting = union(syncs["t0"].to_numpy(), syncs["t1"].to_numpy())
-    cost = idle.sync_cost(gaps, ops, waiting, blamed)
     idle_sets = {cause: by_cause[cause] for cause in IDLE_CAUSES}
-    own = partition.exclusive_sets({**sets, **idle_sets})
+    with ThreadPoolExecutor(1) as beside:  # most of it leaves Python's lock to others
+        claimed = beside.submit(partition.exclusive_sets, {**sets, **idle_sets})
+        cost = idle.sync_cost(gaps, ops, waiting, blamed)
+        gap_causes = idle.main_causes(gaps, by_cause)
+        own = claimed.result()
     return DeviceTimeline(
         process=process,
         device=device,
@@ -153,7 +157,7 @@ def device_timeline(
             for name in ("communication", "h2d")
         },
         gaps=gaps,
-        gap_causes=idle.main_causes(gaps, by_cause),
+        gap_causes=gap_causes,
         inferred=per_window(by_cause["data_inferred"], edges),
         host_late_after_sync=per_window(late, edges),
         sync_cost=sum_per_window(gaps.t0, cost, edges),

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import HELD_LATENCIES, HELD_NS, LONG_NS
-from traceprobe.model.codes import NOTES, UNKNOWN, Int64s, Source
+from traceprobe.model.codes import NOTES, UNKNOWN, Bools, Int64s, Source
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline.intervals import (
     EMPTY,
@@ -122,11 +122,19 @@ def _held_from(
     to_idle = known & (late > start)
     usual = float(np.median((end - late)[to_idle])) if to_idle.any() else 0.0
     fed = np.clip(returned, late, end)
-    again = (pl.col("correlation") != UNKNOWN) & ~pl.col("correlation").is_first_distinct()
-    under_way = ops.select(again).to_series().to_numpy()[after]
+    under_way = _again(ops["correlation"])[after]
     least = np.where(under_way, HELD_NS, np.maximum(HELD_LATENCIES * usual, returned - begun))
     is_held = known & (end - fed >= np.maximum(least, HELD_NS))
     return np.where(is_held, fed, end)
+
+
+def _again(correlation: pl.Series) -> Bools:
+    """Which ops are of a launch that an op before them is of."""
+    ordered = np.sort(correlation.to_numpy())
+    repeated = ordered[1:] == ordered[:-1]
+    if not (repeated & (ordered[1:] != UNKNOWN)).any():  # without graphs; faster than to tell which
+        return np.zeros(len(ordered), dtype=np.bool_)
+    return ((correlation != UNKNOWN) & ~correlation.is_first_distinct()).to_numpy()
 
 
 def held_up(gaps: Gaps) -> Intervals:
@@ -194,9 +202,12 @@ def _sets(
         .select("thread", "t0", "t1")
         .collect()
     )
+    if not len(wanted):
+        return {}
+    parts = [wanted] if len(threads) == 1 else wanted.partition_by("thread")
     return {
-        int(key[0]): union(part["t0"].to_numpy(), part["t1"].to_numpy())
-        for key, part in wanted.partition_by("thread", as_dict=True).items()
+        int(part["thread"][0]): union(part["t0"].to_numpy(), part["t1"].to_numpy())
+        for part in parts
     }
 
 
@@ -245,10 +256,23 @@ def main_causes(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     cause = np.zeros(len(gaps.t0), dtype=np.int8)
     most = np.full(len(gaps.t0), -1, dtype=np.int64)
     for number, name in enumerate(IDLE_CAUSES):
-        spent = measure_between(by_cause[name], gaps.t0, gaps.t1)
+        spent = _spent(by_cause[name], gaps)
         cause[spent > most] = number
         most = np.maximum(most, spent)
-    return [IDLE_CAUSES[number] for number in cause.tolist()]
+    causes: list[str] = np.array(IDLE_CAUSES, dtype=np.object_)[cause].tolist()
+    return causes
+
+
+def _spent(part: Intervals, gaps: Gaps) -> Int64s:
+    """How much of each gap a part of the idle time is. Of most causes it lies in few gaps."""
+    spent = np.zeros(len(gaps.t0), dtype=np.int64)
+    low, high = np.searchsorted(gaps.t1, part.t0, "right"), np.searchsorted(gaps.t0, part.t1)
+    edges = np.zeros(len(gaps.t0) + 1, dtype=np.int64)
+    np.add.at(edges, low, 1)
+    np.add.at(edges, high, -1)
+    rows = np.flatnonzero(np.cumsum(edges[:-1]))
+    spent[rows] = measure_between(part, gaps.t0[rows], gaps.t1[rows])
+    return spent
 
 
 def idle_after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:
@@ -312,7 +336,11 @@ def sync_cost(gaps: Gaps, ops: pl.DataFrame, syncs: Intervals, blamed: Intervals
 
 
 def _most_so_far(values: Int64s, run: Int64s) -> Int64s:
-    """The largest of the values of the same run up to each; the runs ascend."""
+    """The largest of the values, none below 0, of the same run up to each; the runs ascend."""
+    apart = int(values.max(initial=0)) + 1
+    if apart * (int(run[-1]) + 1) < 1 << 62:
+        base = run * apart
+        return np.asarray(np.maximum.accumulate(base + values) - base, dtype=np.int64)
     known, rank = np.unique(values, return_inverse=True)
     base = run * len(known)
     most: Int64s = known[np.maximum.accumulate(base + rank) - base]

@@ -106,8 +106,11 @@ def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     asks = pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
     work = calls.select("t0", "call", "recorded").filter(asks | pl.col("recorded"))
-    recorded = work.filter(pl.col("recorded"))
-    return marker.count(work["t0"]), marker.count(recorded["t0"])
+    window = marker.iteration_at(work["t0"].to_numpy())
+    recorded = work["recorded"].to_numpy() & (window >= 0)
+    count = len(marker.starts)
+    asked = np.bincount(window[window >= 0], minlength=count)
+    return asked, np.bincount(window[recorded], minlength=count)
 
 
 def launched_before(windows: GpuWindows, launched: Bools, t0: Int64s, t1: Int64s) -> list[float]:
