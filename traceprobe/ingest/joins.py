@@ -66,10 +66,12 @@ def find_rows(wanted: Ints, keys: Ints, order: Int64s) -> Int64s:
     """For each wanted id the first row of `keys` in `order` that has it, or UNKNOWN."""
     if not len(order) or not len(wanted):
         return np.full(len(wanted), UNKNOWN, dtype=np.int64)
-    by_key = order[np.argsort(keys[order], kind="stable")]
-    at = np.minimum(np.searchsorted(keys[by_key], wanted), len(order) - 1)
-    rows = by_key[at]
-    return np.where((keys[rows] == wanted) & (wanted != UNKNOWN), rows, UNKNOWN)
+    own = keys[order]
+    if (own[1:] < own[:-1]).any():  # most profilers number calls in their order
+        by_key = np.argsort(own, kind="stable")
+        order, own = order[by_key], own[by_key]
+    at = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
+    return np.where((own[at] == wanted) & (wanted != UNKNOWN), order[at], UNKNOWN)
 
 
 def find_rows_of_processes(

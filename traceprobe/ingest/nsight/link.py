@@ -7,6 +7,7 @@ processes of one file. Codes come from the file's own ENUM tables, the built-in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -136,12 +137,14 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     quality.events_lost += db.lost
     facts.warn_of_gaps(db, gpu, host, quality)
     # By process first: what is done with one process then needs no copy of its rows.
-    gpu_ops = frame(GPU_OPS, gpu, ("pid", "t0", "t1", "device", "stream", "correlation"))
+    with ThreadPoolExecutor(1) as beside:  # most of it leaves Python's lock to others
+        host_calls = beside.submit(frame, HOST_CALLS, host, ("pid", "t0", "t1", "thread"))
+        gpu_ops = frame(GPU_OPS, gpu, ("pid", "t0", "t1", "device", "stream", "correlation"))
     return Trace(
         origin=origin,
         names=list(names.index),
         gpu_ops=gpu_ops,
-        host_calls=frame(HOST_CALLS, host, ("pid", "t0", "t1", "thread")),
+        host_calls=host_calls.result(),
         host_ranges=frame(HOST_RANGES, ranges, ("pid", "t0", "t1", "thread", "name")),
         devices=facts.devices(db, gpu_ops),
         quality=quality,
