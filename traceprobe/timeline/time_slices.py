@@ -56,10 +56,13 @@ def find_time_slices(ops: pl.DataFrame, used: Ints) -> TimeSlices | None:
     kernels = (
         ops.select("kind", "name", "grid", "iteration", length=length)
         .filter((pl.col("kind") == int(Kind.KERNEL)) & pl.col("iteration").is_in(used.tolist()))
-        .with_columns(nth=pl.int_range(pl.len()).over("name", "grid", "iteration"))
+        .drop("kind")
     )
+    long = kernels.filter(pl.col("length") >= SLICE_NS)["name"].unique()
     longer = (
-        kernels.with_columns(
+        kernels.filter(pl.col("name").is_in(long.implode()))  # no other kernel holds a slice
+        .with_columns(nth=pl.int_range(pl.len()).over("name", "grid", "iteration"))
+        .with_columns(
             times=pl.len().over(_KERNEL),
             extra=pl.col("length") - pl.col("length").median().over(_KERNEL),
         )
