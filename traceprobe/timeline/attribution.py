@@ -9,6 +9,7 @@ that ended the gap. So the owners of a class sum to that class of the partition 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,6 +22,7 @@ from traceprobe.model.sidecar import KernelOwners
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION, Level
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.host_paths import HostNest, Paths, host_nests
+from traceprobe.timeline.idle import Gaps
 from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,
@@ -223,6 +225,7 @@ def _idle(
         account.gaps.after == account.gaps.before, paths.nothing(), launched[account.gaps.after]
     )
     ended[account.gaps.thread == UNKNOWN] = paths.nothing()
+    threads, step = list(_by_thread(account.gaps)), account.process.host.step_thread
     for cause in IDLE_CAUSES:
         kind, rest = PARTITION.index(cause), exclusive[cause]
         if cause in named:
@@ -232,11 +235,28 @@ def _idle(
             calls = _within(rows["t0"].to_numpy(), inside)
             yield _shares(kind, path, ns, calls if cause == "idle_sync" else 0)
             rest = subtract(rest, union(start, end))
-        yield from _gaps(account, kind, rest, ended, nests if cause in _OF_HOST else {})
+        yield from _gaps(threads, step, kind, rest, ended, nests if cause in _OF_HOST else {})
+
+
+class _ThreadGaps(NamedTuple):
+    """Gaps that end with what one thread launched: their rows, their starts, and all as one set."""
+
+    thread: int
+    rows: Int64s
+    t0: Int64s
+    whole: Intervals
+
+
+def _by_thread(gaps: Gaps) -> Iterator[_ThreadGaps]:
+    for thread in numbered(gaps.thread)[0].tolist():
+        rows = np.flatnonzero(gaps.thread == thread)
+        t0 = gaps.t0[rows]
+        yield _ThreadGaps(thread, rows, t0, union(t0, gaps.t1[rows]))
 
 
 def _gaps(
-    account: DeviceTimeline,
+    threads: Sequence[_ThreadGaps],
+    step: int,
     kind: int,
     idle: Intervals,
     ended: Int64s,
@@ -248,18 +268,17 @@ def _gaps(
     waits in that call.
 
     Args:
+        threads: those that end gaps. step: that of the step.
         ended: path of what ended each gap.
     """
-    gaps, step = account.gaps, account.process.host.step_thread
-    for thread in np.unique(gaps.thread).tolist():
-        mine = np.flatnonzero(gaps.thread == thread)
-        here = intersect(idle, union(gaps.t0[mine], gaps.t1[mine]))
+    for gaps in threads if len(idle.t0) else ():
+        here = intersect(idle, gaps.whole)
         if not len(here.t0):
             continue
-        own = nests.get(thread)
-        ran = [nests[number] for number in dict.fromkeys((step, thread)) if number in nests]
-        pieces = _cut(here, np.concatenate([gaps.t0[mine], *(nest.edges() for nest in ran)]))
-        path = ended[mine[np.searchsorted(gaps.t0[mine], pieces.t0, "right") - 1]]
+        own = nests.get(gaps.thread)
+        ran = [nests[number] for number in dict.fromkeys((step, gaps.thread)) if number in nests]
+        pieces = _cut(here, np.concatenate([gaps.t0, *(nest.edges() for nest in ran)]))
+        path = ended[gaps.rows[np.searchsorted(gaps.t0, pieces.t0, "right") - 1]]
         for nest in ran:
             inner, level = nest.paths_after(pieces.t0)
             runs = np.isin(level, (Level.MODULE, Level.LINE, Level.OPERATOR))
