@@ -9,7 +9,7 @@ launches. Nsight Systems records no operators: there the copies are found by the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -167,11 +167,13 @@ def slowed_ns(ops: pl.DataFrame, names: Sequence[str], beside: Int64s) -> Int64s
     if not len(kernels):
         return found
     used = {i: kernel_class(names[i]) for i in ops["name"].unique().to_list()}
-    known = _known(ops, beside, used)
-    seen = _seen(known)
+    of_class = pl.col("name").replace_strict(used, return_dtype=pl.String)
+    known = _known(ops, beside)
+    seen = _seen(known, of_class)
     rows = (
-        known.sort("row")
-        .filter(pl.col("row").is_in(kernels))
+        known.filter(pl.col("beside") > 0)
+        .sort("row")
+        .with_columns(of_class=of_class)
         .join(seen, on=SAME, how="left", maintain_order="left")
         .join(_by_class(seen), on="of_class", how="left", maintain_order="left")
     )
@@ -185,7 +187,7 @@ def slowed_ns(ops: pl.DataFrame, names: Sequence[str], beside: Int64s) -> Int64s
     return found
 
 
-def _known(ops: pl.DataFrame, beside: Int64s, of_class: Mapping[int, str]) -> pl.DataFrame:
+def _known(ops: pl.DataFrame, beside: Int64s) -> pl.DataFrame:
     """Kernels in the order of their launch on each stream, with what tells which do the same."""
     return (
         ops.select("kind", "stream", "launch_t0", *("name", "grid", "phase"))
@@ -193,7 +195,6 @@ def _known(ops: pl.DataFrame, beside: Int64s, of_class: Mapping[int, str]) -> pl
             row=pl.int_range(pl.len()),
             ns=ops["t1"] - ops["t0"],
             beside=beside,
-            of_class=pl.col("name").replace_strict(of_class, return_dtype=pl.String),
         )
         .filter(pl.col("kind") == int(Kind.KERNEL))
         .sort("stream", "launch_t0", maintain_order=True)
@@ -204,10 +205,11 @@ def _known(ops: pl.DataFrame, beside: Int64s, of_class: Mapping[int, str]) -> pl
     )
 
 
-def _seen(known: pl.DataFrame) -> pl.DataFrame:
+def _seen(known: pl.DataFrame, of_class: pl.Expr) -> pl.DataFrame:
     """Slowdowns that this trace shows, one row for each set of kernels that do the same.
 
-    Columns `SAME`, slowdown, and `alone_ns`, what those beside collectives would take alone.
+    Columns `SAME`, slowdown, `alone_ns`, what those beside collectives would take alone, and
+    `seen_class`, which is `of_class`.
     """
     share = pl.col("beside") / pl.col("ns")
     alone, covered = (pl.col("ns").filter(which) for which in (share <= ALONE, share >= COVERED))
@@ -220,10 +222,10 @@ def _seen(known: pl.DataFrame) -> pl.DataFrame:
             spread=pl.max_horizontal(*spreads),
             slowdown=(covered.median() / alone.median()).clip(1.0, MOST),
             alone_ns=covered.len() * alone.median(),
-            seen_class=pl.col("of_class").first(),
         )
         .filter((pl.col("count") >= LEAST) & (pl.col("spread") <= SPREAD))
         .drop("count", "spread")
+        .with_columns(seen_class=of_class)
     )
 
 
