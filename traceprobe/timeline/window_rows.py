@@ -40,8 +40,7 @@ def op_rows(
         the launch to that of the op, UNKNOWN without one), `thread` (index in `threads`, UNKNOWN
         for others), `bytes`.
     """
-    t0, t1 = account.ops["t0"].to_numpy(), account.ops["t1"].to_numpy()
-    ops = account.ops[np.flatnonzero((t0 < high) & (t1 > low))]
+    ops = _inside(account.ops, low, high)
     delay = pl.col("t0") - pl.col("launch_t0")
     known = (pl.col("thread") != UNKNOWN) & delay.is_between(0, LONGEST_NS)
     return ops.select(
@@ -54,6 +53,12 @@ def op_rows(
         _place(threads).alias("thread"),
         "bytes",
     ).sort("t0", "t1", maintain_order=True)
+
+
+def _inside(rows: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """The rows that reach into [low, high)."""
+    t0, t1 = rows["t0"].to_numpy(), rows["t1"].to_numpy()
+    return rows[np.flatnonzero((t0 < high) & (t1 > low))]
 
 
 def _place(threads: Sequence[HostThread]) -> pl.Expr:
@@ -106,17 +111,17 @@ def host_rows(
     waits = pl.when(pl.col("blocking")).then(3).otherwise(2)
     marks = pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)])
     sources = (
-        (process.ranges.lazy().filter(marks), pl.lit(0)),
-        (process.operators.lazy(), pl.lit(1)),
-        (process.calls.lazy(), waits),
+        (process.ranges, marks, pl.lit(0)),
+        (process.operators, pl.lit(value=True), pl.lit(1)),
+        (process.calls, pl.lit(value=True), waits),
     )
     known = pl.col("thread").is_in([thread.number for thread in threads])
-    inside = (pl.col("t0") < high) & (pl.col("t1") > low) & known
     rows = [
-        source.filter(inside).select(
-            "t0", "t1", "thread", kind.cast(pl.Int64).alias("kind"), "name"
-        )
-        for source, kind in sources
+        _inside(source, low, high)
+        .lazy()
+        .filter(known & chosen)
+        .select("t0", "t1", "thread", kind.cast(pl.Int64).alias("kind"), "name")
+        for source, chosen, kind in sources
     ]
     return (
         pl.concat(rows)
