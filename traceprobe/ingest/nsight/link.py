@@ -120,12 +120,15 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu["bytes"] = plausible_sizes(gpu["bytes"])
     synchronises = per_name(host["name"], list(names.index), waits_for)
     does = per_name(host["name"], list(names.index), stream_event)
-    events = stream_events(host, does, sync_notes(db, numbered(host["pid"])[0]))
-    gpu = drop_duplicates(gpu, quality)
-    gpu = align_clocks(gpu, host, synchronises, quality)
-    warn_of_impossible_times(gpu, quality)
-    gpu = drop_overruns(gpu, quality)
-    warn_of_overlaps(gpu, quality)
+    notes = sync_notes(db, numbered(host["pid"])[0])
+    with ThreadPoolExecutor(1) as beside:  # most of it leaves Python's lock to others
+        ordering = beside.submit(stream_events, host, does, notes)
+        gpu = drop_duplicates(gpu, quality)
+        gpu = align_clocks(gpu, host, synchronises, quality)
+        warn_of_impossible_times(gpu, quality)
+        gpu = drop_overruns(gpu, quality)
+        warn_of_overlaps(gpu, quality)
+        events = ordering.result()
     known = facts.trace_metadata(db, quality)
     gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
@@ -137,7 +140,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     quality.events_lost += db.lost
     facts.warn_of_gaps(db, gpu, host, quality)
     # By process first: what is done with one process then needs no copy of its rows.
-    with ThreadPoolExecutor(1) as beside:  # most of it leaves Python's lock to others
+    with ThreadPoolExecutor(1) as beside:
         host_calls = beside.submit(frame, HOST_CALLS, host, ("pid", "t0", "t1", "thread"))
         gpu_ops = frame(GPU_OPS, gpu, ("pid", "t0", "t1", "device", "stream", "correlation"))
     return Trace(
