@@ -36,7 +36,7 @@ from traceprobe.timeline.attention import unfused_attention
 from traceprobe.timeline.beside_communication import beside_ns
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.double_precision import double_kernels
-from traceprobe.timeline.intervals import Intervals
+from traceprobe.timeline.intervals import Intervals, count_begun
 from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 
@@ -128,7 +128,7 @@ def _inside(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
     """Ops that start in the chosen windows; with the whole capture, all of them."""
     if not len(account.index):
         return account.ops
-    at = np.searchsorted(account.edges, account.ops["t0"].to_numpy(), "right") - 1
+    at = count_begun(account.edges, account.ops["t0"].to_numpy()) - 1
     inside = np.isin(at, chosen)
     return account.ops if inside.all() else account.ops.select(_SUMMARISED).filter(inside)
 

@@ -21,6 +21,8 @@ class Intervals(NamedTuple):
 
 
 EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+_FAR_MORE = 4
+"""Instants to a start, from which on these are looked for among the instants."""
 
 
 def union(t0: Int64s, t1: Int64s) -> Intervals:
@@ -91,6 +93,16 @@ def length(a: Intervals) -> int:
     return int((a.t1 - a.t0).sum())
 
 
+def count_begun(starts: Int64s, instants: Int64s) -> Int64s:
+    """How many of `starts`, which ascend, are at or before each instant."""
+    # Of many instants in order few starts are looked for among them, not the other way round.
+    if _FAR_MORE * len(starts) < len(instants) and (instants[1:] >= instants[:-1]).all():
+        first = np.searchsorted(instants, starts)
+        reached = np.diff(first, prepend=0, append=len(instants))
+        return np.repeat(np.arange(len(starts) + 1), reached)
+    return np.searchsorted(starts, instants, "right")
+
+
 def measure_until(a: Intervals, instants: Int64s) -> Int64s:
     """Length of the part of `a` before each instant."""
     if not len(a.t0) or not len(instants):
@@ -115,7 +127,7 @@ def _before(a: Intervals) -> Int64s:
 
 
 def _measured_until(a: Intervals, before: Int64s, instants: Int64s) -> Int64s:
-    at = np.searchsorted(a.t0, instants, "right")
+    at = count_begun(a.t0, instants)
     reach = np.concatenate([[np.iinfo(np.int64).min], a.t1])[at]  # of those that begin before
     measured: Int64s = before[at] - (np.maximum(reach, instants) - instants)
     return measured
@@ -157,7 +169,7 @@ def innermost(t0: Int64s, t1: Int64s, label: Int64s) -> tuple[Int64s, Int64s]:
 def look_up(steps: tuple[Int64s, Int64s], instants: Int64s) -> Int64s:
     """Value of a step function (see `innermost`) at each instant; -1 before the first."""
     edges, values = steps
-    at = np.searchsorted(edges, instants, "right") - 1
+    at = count_begun(edges, instants) - 1
     return (
         np.where(at >= 0, values[np.maximum(at, 0)], -1)
         if len(edges)

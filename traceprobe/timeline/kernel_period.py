@@ -242,7 +242,7 @@ def _launched(ops: pl.DataFrame) -> _Kernels:
         (pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN)
     )
     kernels = kernels.filter(pl.col("device") == pl.col("device").min())
-    kernels = kernels.sort("launch_t0", maintain_order=True)
+    kernels = kernels[np.argsort(kernels["launch_t0"].to_numpy(), kind="stable")]
     return _Kernels(*(kernels[c].to_numpy() for c in ("name", "launch_t0", "launch_t1", "thread")))
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from traceprobe.model.codes import Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import Intervals, measure_between
+from traceprobe.timeline.intervals import Intervals, count_begun, measure_between
 from traceprobe.timeline.rank_collectives import summary_windows
 
 LONGEST = 24
@@ -97,7 +97,7 @@ def frequent_sequences(
 def _rows(account: DeviceTimeline, names: Sequence[str], short_ns: int) -> pl.DataFrame:
     """Operations of the summary by stream and start, with their row, window, and if they count."""
     ops = account.ops
-    window = np.searchsorted(account.edges, ops["t0"].to_numpy(), "right") - 1
+    window = count_begun(account.edges, ops["t0"].to_numpy()) - 1
     used = ops["name"].unique().to_list()
     matrices = [number for number in used if kernel_class(names[number]).startswith("matmul")]
     counts = (

@@ -20,7 +20,7 @@ import polars as pl
 
 from traceprobe.errors import UsageError
 from traceprobe.model.codes import NOTES, UNKNOWN, Bools, Int64s, Ints, Kind, Source
-from traceprobe.timeline.intervals import EMPTY, Intervals, union
+from traceprobe.timeline.intervals import EMPTY, Intervals, count_begun, union
 from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
 from traceprobe.timeline.updates_in_backward import BackwardNodes
@@ -85,7 +85,7 @@ class StepMarker(msgspec.Struct, frozen=True):
 
     def iteration_at(self, times: Int64s) -> Int64s:
         """Number of the iteration at each host time; UNKNOWN where there is none."""
-        k = np.searchsorted(self.starts, times, "right") - 1
+        k = count_begun(self.starts, times) - 1
         inside = (k >= 0) & (times < self.ends[np.maximum(k, 0)])
         return np.where(inside, k, UNKNOWN).astype(np.int64)
 
