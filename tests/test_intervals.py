@@ -185,3 +185,11 @@ def test_times_of_a_utc_clock_stay_exact():
     a = iv.union(array([utc, utc + 3]), array([utc + 1, utc + 5]))
     assert iv.per_window(a, array([utc - 1, utc + 4, utc + 9])).tolist() == [2, 1]
     assert length(iv.complement(a, utc, utc + 5)) == 2
+
+
+@quick
+@given(edges, st.lists(times, max_size=40), st.booleans())
+def test_starts_are_counted_up_to_instants_in_any_order(starts, asked, ordered):
+    asked = sorted(asked) if ordered else asked
+    found = iv.count_begun(array(starts), array(asked))
+    assert found.tolist() == [sum(start <= instant for start in starts) for instant in asked]
