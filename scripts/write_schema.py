@@ -67,6 +67,7 @@ OPTIONAL = {
     ("Communication", "stage_wait_ns"),
     ("HostActivity", "awaited_copies"),
     ("HostActivity", "blocking_calls"),
+    ("HostActivity", "blocks_per_step"),
     ("HostActivity", "phase_kernels"),
     ("HostActivity", "phase_launch_ns"),
     ("HostActivity", "set_up"),

@@ -313,6 +313,15 @@ def test_kernels_are_counted_by_phase(samples):
     assert sum(host.phase_kernels.values()) == pytest.approx(host.kernels_per_step, abs=2e-3)
 
 
+def test_blocks_are_those_of_all_grids_in_both_formats(samples):
+    found = [
+        report_of(samples / f"h200_unet_w1.{suffix}.gz").ranks[0].summary.host
+        for suffix in ("json", "sqlite")
+    ]
+    each = [host.blocks_per_step / host.kernels_per_step for host in found]
+    assert each[0] == pytest.approx(each[1], rel=0.02)
+
+
 @pytest.mark.parametrize(("name", "expected"), MATRIX_UNITS)
 def test_matrix_units_are_told_by_the_instruction_where_a_name_has_it(name, expected):
     assert kernel_classes.on_matrix_units(name) is expected

@@ -574,6 +574,32 @@ def test_what_other_programs_may_have_taken_is_not_the_programs(others, every, s
     )
 
 
+@pytest.mark.parametrize(
+    ("last", "more", "status"),
+    [
+        (2.0, "idle_host", "fail"),
+        (6.0, "idle_host", "inconclusive"),
+        (6.0, "forward", "fail"),
+    ],
+    ids=["one pace", "two paces", "two paces, and more computing"],
+)
+def test_blocks_of_several_paces_say_that_it_may_be_the_machine(last, more, status):
+    report = report_of(loop(nothing))
+    long = LongIterations(
+        indices=[3, 10],
+        every=None,
+        once=False,
+        timed_long=2,
+        timed_steps=20,
+        regular_ms=2.0,
+        extra_ns=10 * MS,
+        extra_partition_ns={more: 10 * MS},
+    )
+    read = {0: [Block(profiled=False, steps=20, step_ms=ms) for ms in (2.0, last)]}
+    found = replace(evidence(*report.ranks), long=[long], whole=report.ranks, blocks=read)
+    assert RULES["long-iterations"](found).status == status
+
+
 def wait_and_look(program, k):
     """Every fourth step waits for a file, and runs the same forward kernels a little longer."""
     with program.range("forward"):

@@ -68,6 +68,19 @@ def test_many_micro_batches_leave_no_bubble_worth_a_word():
     assert finding(report).saving_ms_per_step is None
 
 
+@pytest.mark.parametrize(("micro_batches", "status"), [(7, "warn"), (8, "pass")])
+def test_four_micro_batches_a_stage_are_as_many_as_help(micro_batches, status):
+    found = finding(analyze(Pipeline(2, micro_batches)))
+    assert found.status == status
+    assert (found.saving_ms_per_step is None) is (status == "pass")
+
+
+def test_a_rank_with_more_of_the_model_is_told_to_give_layers_away():
+    found = finding(analyze(Pipeline(2, 8, slower={1: 3})), "communication-skew")
+    assert any(said.startswith("its stage of the pipeline computes") for said in found.evidence)
+    assert "move layers" in found.advice
+
+
 @pytest.mark.parametrize("stages", [2, 3])
 def test_waiting_for_a_slower_stage_is_skew_and_the_slowest_is_named(stages):
     report = analyze(Pipeline(stages, 8, slower={1: 3}))

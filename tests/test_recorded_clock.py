@@ -185,6 +185,24 @@ def test_a_program_that_alone_takes_a_gpu_to_its_power_limit_has_nothing_to_mend
     assert ("Look for a limit" in found.advice) is not own
 
 
+@pytest.mark.parametrize(("others", "own"), [(0.0, True), (30.0, False)])
+def test_kernels_that_are_slower_at_the_power_limit_of_the_program_itself(tmp_path, others, own):
+    path = kineto.write(run([115] + [100] * 8), tmp_path / "trace.json")
+    document = json.loads(path.read_text())
+    clock = {"others_percent": others, "throttled": ["sw_power_cap"], "sm_mhz": 1650.0}
+    document["traceprobe"] = {
+        "unprofiled_step_ms": 1.2,
+        "blocks": [
+            {"profiled": p, "steps": 800, "step_ms": 1.2, "clock": clock | {"samples": 19}}
+            for p in (False, True, False)
+        ],
+    }
+    path.write_text(json.dumps(document))
+    found = next(f for f in analyze(read_trace(path)).findings if f.id == "clock-changed")
+    assert (found.status, "1.15 times" in found.evidence[0]) == ("warn", True)
+    assert ("nothing needs to be mended" in found.advice) is own
+
+
 def test_steps_of_another_clock_do_not_rule_the_host_out():
     rank = records.rank(step(idle_host=500))
     ns, heavy = rank.summary.step_ms.mean * 1e6, frozenset({"operators"})

@@ -34,7 +34,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         x = x + self.mixed(self.norm1(x))
-        return x + self.narrow(self.wide(self.norm2(x)).relu_())
+        return x + self.narrow(self.wide(self.norm2(x)).relu())
 
 
 def settings(o):

@@ -200,6 +200,9 @@ class RecordingSession:
     def _unprofiled(self, planned: int) -> BlockStage:
         self._report("calibrating")
         first = not self._blocks
+        # Who reads all processes of a machine takes so long that a loader gets ahead meanwhile.
+        root = self.plan.root or self._process
+        cpu = read_cpu(root)
         self.drains = True
         for _ in range(self._lengths.lead_in(planned, self._warm_up.steps if first else 0)):
             yield True
@@ -209,8 +212,6 @@ class RecordingSession:
             loaders.begin()
         steps = self._lengths.unprofiled(planned)
         self._timed = block = TimedBlock(profiled=False)
-        root = self.plan.root or self._process
-        cpu = read_cpu(root)
         block.mark()
         for made in range(1, steps + 1):
             yield True

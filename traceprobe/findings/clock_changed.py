@@ -7,7 +7,7 @@ from msgspec import UnsetType
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.recorded_clock import of_rank, recorded_clock
 from traceprobe.findings.rule import Answer, rule
-from traceprobe.model.throttle_reasons import POWER_LIMIT, advice_for
+from traceprobe.model.throttle_reasons import advice_for
 from traceprobe.records.rank import Rank, SpeedChange
 
 _LOOK = (
@@ -43,7 +43,8 @@ def clock_changed(evidence: Evidence) -> Answer:
         return Answer("pass", ["the same kernels take equally long in all iterations"])
     kept = any(not speed.left_out for _, speed in changed)
     reasons = {name for _, clock in read for name in clock.reasons}
-    own = reasons == {POWER_LIMIT} and all(clock.alone for _, clock in read) and not changed
+    ranks = {rank for rank, _ in read} | {r.rank for r, _ in changed}
+    own = all(rank in clocks and clocks[rank].at_its_own_limit for rank in ranks)
     return Answer(
         "fail" if kept else "warn",
         [

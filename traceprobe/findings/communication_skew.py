@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.more_computing import More, more_computing
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import duration, significant
 from traceprobe.records.run import Run
@@ -45,8 +46,10 @@ TURNS = (
     definition="Time per step inside collectives beyond the shortest duration of each among the "
     "ranks, mean over the ranks. Where this is above 1 % of the step, the evidence names the "
     "straggler, the rank that came last for two thirds of it, or says that ranks take turns, and "
-    "what the late ranks spend more time on. The saving is all of it, of a straggler the mean "
-    "of the others.",
+    "what the late ranks spend more time on. Of a straggler that computes for longer it says what "
+    "it has more of than the mean of the others, from a tenth more on: kernels, else thread "
+    "blocks, which is data, else time for as many of both, which is a slower GPU; in a pipeline "
+    "it is the stage. The saving is all of it, of a straggler the mean of the others.",
     verify="Time each rank alone on the same data without communication. The straggler is slower. "
     "If all are equal, look at uneven batches.",
 )
@@ -69,6 +72,9 @@ def communication_skew(evidence: Evidence) -> Answer:
     classes = ["communication"] + ["idle_data_wait"] * (run.unseen_skew_ms is not UNSET)
     step = evidence.corrected_step_ms()
     who = late(run, evidence.step_ms())
+    more = None
+    if who and run.straggler_rank is not None and run.straggler_cause == "compute":
+        more = more_computing(evidence.ranks, run.straggler_rank)
     return Answer(
         evidence.grade(left / step if step else 0.0),
         [
@@ -77,10 +83,12 @@ def communication_skew(evidence: Evidence) -> Answer:
             f"{significant(left)} ms of it is left once the profiler's part is taken out"
             if left < FIXED.told_apart * ms and evidence.flag(ms) != "pass"
             else "",
-            *who,
+            *who[:1],
+            "" if more is None else more.told,
+            *who[1:],
         ],
         evidence.saving(waited, *classes),
-        _advice(run) if who else SLOWEST,
+        _advice(run, more) if who else SLOWEST,
         changes=_changes(run),
     )
 
@@ -93,8 +101,8 @@ def _changes(run: Run) -> Changes:
     return Changes(removed=frozenset({"straggler"}), margin=FIXED.shared_evenly if shared else 0.0)
 
 
-def _advice(run: Run) -> str:
+def _advice(run: Run, more: More | None) -> str:
     if run.straggler_rank is not None:
-        why = BY_CAUSE.get(run.straggler_cause or "", "")
+        why = BY_CAUSE.get(run.straggler_cause or "", "") if more is None else more.advice
         return f"Look at rank {run.straggler_rank} first. {why}" if why else SLOWEST
     return TURNS if run.late_ranks is UNSET else SLOW_ONES

@@ -13,6 +13,8 @@ from traceprobe.findings.graph_breaks import compiled_regions
 from traceprobe.findings.host_stalls import collections, cost_ms, named_lines, unnamed_ms
 from traceprobe.findings.launching import fewer_launches, replays_graphs
 from traceprobe.findings.recorded_cores import taken
+from traceprobe.findings.recorded_pace import in_doubt
+from traceprobe.findings.recorded_pace import sentence as several_paces
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.site import Site
@@ -34,7 +36,8 @@ _OFFLOADED = (
     "saving is no more of it than what is left once the profiler's part is taken out, nor what "
     "`allocator-stalls`, `garbage-collection`, `recompilation` and `host-pauses` count. What calls "
     "that wait for the GPU make the host late by decides no state here where it is most of it, nor "
-    "what other programs took of a busy machine.",
+    "what other programs took of a busy machine, nor what the fastest block of steps without the "
+    "profiler is shorter by than their mean.",
     verify="Time the loop without a profiler, then with twice the batch size. If the step hardly "
     "gets longer, the host was the limit.",
 )
@@ -75,9 +78,9 @@ def host_overhead(evidence: Evidence) -> Answer:
     waits = device_waits(evidence)
     waited = waits.late_ms if waits.explain else 0.0
     elsewhere = named + (waits.seen_ms if waits.explain else 0.0)
-    lost = taken(evidence.blocks.values())
+    lost, unsure = taken(evidence.blocks.values()), in_doubt(evidence.blocks.values())
     kept = share if not elsewhere else share - elsewhere / evidence.corrected_step_ms()
-    kept = max(kept - lost, 0.0)
+    kept = max(kept - max(lost, unsure), 0.0)
     idle = evidence.idle_ms(*HOST_IDLE) - held - named - waited
     grade = evidence.grade(min(evidence.share(idle), kept))
     effect = evidence.quality.observer_effect
@@ -97,6 +100,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             if waited
             else "",
             f"for {percent(lost)} of the time other programs had the loop's core" if lost else "",
+            several_paces(unsure),
             f"{significant(updating)} ms {evidence.per} of it inside of `Optimizer.step`, which "
             "launches no kernel: it updates the parameters on the CPU"
             if updating

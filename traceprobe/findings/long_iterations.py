@@ -10,9 +10,11 @@ from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.garbage_collection import LESS_COLLECTING
 from traceprobe.findings.host_stalls import collections
 from traceprobe.findings.recorded_cores import taken
+from traceprobe.findings.recorded_pace import in_doubt
+from traceprobe.findings.recorded_pace import sentence as several_paces
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import duration, ordinal, percent, significant
-from traceprobe.model.taxonomy import CLASS_LABELS
+from traceprobe.model.taxonomy import BUSY, CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.records.report import Status
 from traceprobe.records.sites import extra_owners, find_sites
@@ -145,13 +147,19 @@ def _of_others(evidence: Evidence, found: LongIterations, ms: float) -> str:
     Args:
         ms: what the long iterations cost a step.
     """
-    lost = taken(evidence.blocks.values()) * evidence.corrected_step_ms()
-    told = found.every is not None or found.period is not UNSET or found.more_work
-    if ms > lost or told:
+    step_ms, filling = evidence.corrected_step_ms(), FIXED.filling * found.extra_ns
+    lost, unsure = (of(evidence.blocks.values()) for of in (taken, in_doubt))
+    worked = any(found.extra_partition_ns.get(name, 0) >= filling for name in BUSY)
+    told = found.every is not None or found.period is not UNSET or found.more_work or worked
+    if ms > max(lost, unsure) * step_ms or told:
         return ""
+    why = several_paces(unsure)
+    if lost >= unsure:
+        why = f"other programs had the loop's core for {significant(lost * step_ms)} ms "
+        why += evidence.per
     return (
-        f"other programs had the loop's core for {significant(lost)} ms {evidence.per}, and these "
-        "run no more operations than the others: nothing says that it is the program's doing"
+        f"{why}, and these run no more operations than the others: nothing says that it is the "
+        "program's doing"
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import percent
-from traceprobe.verdict.pipeline import bubble_ms, schedule
+from traceprobe.records.report import Status
+from traceprobe.verdict.pipeline import Schedule, bubble_ms, schedule
 from traceprobe.verdict.thresholds import FIXED
 
 MORE = (
@@ -26,7 +27,8 @@ BALANCE = (
     "their transfer and while nothing is computed, of the rank that waits least: so much all take "
     "turns in. The transfer is the shorter duration on the two ranks of a message, or the shortest "
     "of its size where one rank is known. The ideal of GPipe and 1F1B is (stages − 1) / "
-    "(micro-batches + stages − 1). The saving is all of it.",
+    "(micro-batches + stages − 1). With four micro-batches a stage no more than that is asked for; "
+    "where their number is not known, up to what two such stages wait. The saving is all of it.",
     verify="Double the micro-batches of a step without changing their size and time it without a "
     "profiler: the step gets less than twice as long, by one bubble.",
 )
@@ -40,7 +42,8 @@ def pipeline_bubble(evidence: Evidence) -> Answer:
     ms = min(ms, kept)
     world = evidence.run.world_size if evidence.run is not None else 1
     plan = schedule(evidence.ranks, world)
-    share, status = evidence.share(ms), evidence.grade(evidence.share(ms))
+    share = evidence.share(ms)
+    status: Status = "pass" if _is_short(share, plan) else evidence.grade(share)
     matters = status in ("warn", "fail")
     longer = plan is not None and share > FIXED.bubble_excess * plan.ideal
     return Answer(
@@ -58,3 +61,11 @@ def pipeline_bubble(evidence: Evidence) -> Answer:
         evidence.saving(ms, "communication") if matters else None,
         "" if not matters else f"{BALANCE} {MORE}" if longer else MORE,
     )
+
+
+def _is_short(share: float, plan: Schedule | None) -> bool:
+    """Whether the stages wait no more than those with as many micro-batches as help."""
+    if plan is None:
+        return share <= Schedule(2, 2 * FIXED.micro_batches_a_stage).ideal
+    enough = plan.micro_batches >= FIXED.micro_batches_a_stage * plan.stages
+    return enough and share <= FIXED.bubble_excess * plan.ideal

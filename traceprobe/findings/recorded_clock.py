@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from traceprobe.model.sidecar import Block, BlockClock
-from traceprobe.model.throttle_reasons import words_of
+from traceprobe.model.throttle_reasons import POWER_LIMIT, words_of
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -20,14 +20,24 @@ class RecordedClock(msgspec.Struct, frozen=True):
         sentences: what of it is worth saying. changed: whether steps are of different clocks.
         others_percent: of the time for which other processes computed on the device, by the driver.
         alone: whether the driver tells of other processes, and that there were none.
-        reasons: for a lower clock, by NVML's names.
+        limits: what kept the clock low in any block, by NVML's names.
     """
 
     sentences: list[str]
     changed: bool = False
     others_percent: float = 0.0
     alone: bool = False
-    reasons: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why steps are of different clocks."""
+        return self.limits if self.changed else ()
+
+    @property
+    def at_its_own_limit(self) -> bool:
+        """Whether it is the power of this program's own work that keeps the clock low."""
+        return self.alone and self.limits == (POWER_LIMIT,)
 
     @property
     def shared(self) -> bool:
@@ -75,7 +85,7 @@ def recorded_clock(blocks: Sequence[Block]) -> RecordedClock:
     others = min(_others_percent(counted), 100.0)
     told = all(clock.others_percent is not None for clock in clocks)
     alone = bool(clocks) and told and others < FIXED.clock_others_percent
-    return RecordedClock(sentences, changed, others, alone, reasons if changed else ())
+    return RecordedClock(sentences, changed, others, alone, reasons)
 
 
 def _others_percent(blocks: Sequence[Block]) -> float:

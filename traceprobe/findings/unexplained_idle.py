@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.host_stalls import look_at
+from traceprobe.findings.recorded_pace import in_doubt
+from traceprobe.findings.recorded_pace import sentence as several_paces
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
 from traceprobe.verdict.unexplained import mostly_held
@@ -23,8 +25,9 @@ _WAITS_FOR = (
     definition="Idle time per step of unknown cause: `idle_unexplained`, and the part of "
     "`idle_latency` in which the GPU had its work and did not begin it (`held_idle_ns`), for which "
     "the host is not to blame. Where the trace has frames of the program, they say where the host "
-    "was; whether they load data or compute on the CPU they do not say. The saving is all of it, "
-    "or what the straggler has, if that is more.",
+    "was; whether they load data or compute on the CPU they do not say. What the fastest block of "
+    "steps without the profiler is shorter by than their mean decides no state. The saving is all "
+    "of it, or what the straggler has, if that is more.",
     verify="Time the loop without a profiler and without what it does there, or annotate that: its "
     "time is then in another class. Where the work was launched in time, record again with nothing "
     "else on the GPU, and with Nsight Systems (`--cuda-graph-trace=node`).",
@@ -37,8 +40,10 @@ def unexplained_idle(evidence: Evidence) -> Answer:
         return not_applicable("all idle time has a cause")
     by_itself = mostly_held(evidence.ranks)
     sites = evidence.delaying_sites(_HELD if by_itself else _CLASS)
+    unsure = in_doubt(evidence.blocks.values())
+    kept = max(evidence.verdict.shares.get("other", 1.0) - unsure, 0.0) if unsure else 1.0
     return Answer(
-        evidence.grade(evidence.share(most)),
+        evidence.grade(min(evidence.share(most), kept)),
         [
             f"{evidence.amount(ms)} of {evidence.idle} of unknown cause",
             f"for {significant(held)} ms {evidence.per} of it the work was launched in time: the "
@@ -46,6 +51,7 @@ def unexplained_idle(evidence: Evidence) -> Answer:
             if held
             else "",
             evidence.on_straggler(ms, most),
+            several_paces(unsure),
         ],
         evidence.saving(most, _CLASS, *([_HELD] if held else [])),
         _WAITS_FOR if by_itself else _pauses(look_at(sites)),

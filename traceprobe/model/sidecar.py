@@ -128,7 +128,7 @@ class BlockClock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockCpu(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine's cores during a block of steps.
+    """The machine's cores during a block of steps, and those that led to it.
 
     Args:
         ran, waited: threads of the process, mean over the time: that ran, and that could have and

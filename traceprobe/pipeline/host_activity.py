@@ -71,6 +71,7 @@ def host_activity(
         awaited_copies=_awaited_copies(calls, process.ops, steps) or UNSET,
         garbage_collections=collected(account, chosen, names) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
+        blocks_per_step=_blocks(inside, steps) or UNSET,
         phase_launch_ns=_phase_launches(inside) or UNSET,
         loader_in_process=any(
             _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
@@ -188,6 +189,14 @@ def _phase_launches(inside: pl.DataFrame) -> dict[str, int]:
         for each in Phase
         if (phase[after] == each).any()
     }
+
+
+def _blocks(inside: pl.DataFrame, steps: int) -> float | None:
+    """Thread blocks of kernels that compute; None where one of them has no grid."""
+    blocks = inside.filter(pl.col("kind") == int(Kind.KERNEL))["grid"].cast(pl.Int64).to_numpy()
+    if not blocks.size or blocks.min() == UNKNOWN:
+        return None
+    return round(int(blocks.sum()) / steps, 3)
 
 
 def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:

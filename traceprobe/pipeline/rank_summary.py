@@ -51,7 +51,7 @@ MAX_COLLECTIVES = 20
 MAX_DOUBLE = 20
 """Names of kernels in double precision."""
 _SUMMARISED = (
-    *("name", "kind", "phase", "t0", "t1", "launch_t0", "launch_t1", "thread"),
+    *("name", "kind", "phase", "grid", "t0", "t1", "launch_t0", "launch_t1", "thread"),
     *("stream", "bytes", "pageable", "linked", "graph", "correlation"),
 )
 """Columns of the ops that the summary is made of."""

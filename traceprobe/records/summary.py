@@ -169,6 +169,9 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     `h2d_pinned`, `h2d_pageable`; not there where there are none."""
     phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
     """Kernels per step of each phase of computation, without collectives; not there without."""
+    blocks_per_step: float | msgspec.UnsetType = msgspec.UNSET
+    """Thread blocks of these kernels per step: equal work on equal GPUs has equally many. Not there
+    where a kernel has no grid."""
     set_up: list[SetUpCalls] | msgspec.UnsetType = msgspec.UNSET
     """Calls in which the device idles as they set something up, the longest first; not there
     without."""

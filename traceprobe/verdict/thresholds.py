@@ -675,6 +675,18 @@ class Constants(msgspec.Struct, frozen=True):
         "waiting for ranks without the profiler over that with it, below which both are told",
         "chosen: a twentieth is not worth a sentence",
     ] = 0.95
+    more_work: Annotated[
+        float,
+        "ratio",
+        "a rank has more kernels, blocks or time of a kind than the others",
+        "chosen: batches of equal size differ by less",
+    ] = 1.1
+    micro_batches_a_stage: Annotated[
+        int,
+        "ratio",
+        "micro-batches over stages from which on a pipeline has enough of them",
+        "Huang et al., GPipe, 2019: the bubble is negligible from 4 on",
+    ] = 4
     shared_evenly: Annotated[
         float,
         "ratio",
