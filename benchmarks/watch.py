@@ -226,6 +226,14 @@ of 5 for one to sixteen seconds. Up to seven runs were on that machine at once, 
 held up on purpose, and none of those was quiet; `measure.py` makes the quiet ones by themselves
 since.
 
+The sixteen quiet runs of one host with four H100s ran beside each other: 79 minutes on CPUs, 26 on
+GPUs. Each of those on a CPU has one event: 313 to 337 steps, 2.3 % of the time, took some 26 ms
+longer than the 8 ms of the others, with a core to run on as far as the system tells, and with no
+other reading that explains it. Whether a virtual machine stood still then is not read. Three of the
+GPUs kept their pace for 20 minutes. The fourth was at 85 to 90 °C and at 654 to 1,700 instead of
+1,980 MHz, as the record tells, with each change of its clock and since then in one sentence; one
+change of pace had no cause there.
+
 ## Cost
 
 Blocks of steps with and without a session take turns in one process; ± is the standard error of

@@ -11,6 +11,7 @@ from tests.lazy import Lazy
 from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
 from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.batch_source import BatchSource
+from traceprobe.capture.gloo_threads import wait_for_gloo
 from traceprobe.capture.oracle import blocks, communication, program_ablation, ranks, trial_session
 from traceprobe.capture.oracle.busy_time import union_ns
 from traceprobe.capture.oracle.program_ablation import ProgramAblation
@@ -50,6 +51,9 @@ def parallel(monkeypatch):
 
     model.register_comm_hook(None, count)
     yield model, calls
+    # A thread of gloo's that lets a collective go wants the interpreter, which whoever lets the
+    # group go keeps while it waits for that thread (PyTorch 2.13).
+    assert wait_for_gloo()
     dist.destroy_process_group()
 
 

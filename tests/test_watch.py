@@ -128,17 +128,40 @@ def test_turns_of_one_worker(numbers, workers, found):
     assert of_one_worker(np.array(numbers, np.int64), workers).tolist() == found
 
 
-def test_a_lower_clock_is_where_and_why_the_pace_changed():
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [("sw_power_cap", "the power limit"), ("sw_thermal_slowdown", "heat, 88 °C")],
+)
+def test_a_lower_clock_is_where_and_why_the_pace_changed(reason, words):
     ms = steps()
     ms[1210:] *= 1.45
     slow = np.arange(2_000) >= 1210
-    readings = {"sm_mhz": np.where(slow, 1200.0, 1980.0)}
-    throttled = [frozenset({"sw_power_cap"} if late else ()) for late in slow]
+    readings = {
+        "sm_mhz": np.where(slow, 1200.0, 1980.0),
+        "temperature_c": np.where(slow, 88.0, 60.0),
+    }
+    throttled = [frozenset({reason} if late else ()) for late in slow]
     run = told(process(ms, readings=readings, throttled=throttled))
     before, after = run.pace
     assert (before.last, after.first) == (1209, 1210)
-    assert (after.cause, after.why) == ("clock", "GPU clock 1,980 → 1,200 MHz (sw_power_cap)")
+    assert (after.cause, after.why) == ("clock", f"GPU clock 1,980 → 1,200 MHz ({words})")
+    assert not any("clock changed" in note for note in run.notes)
     assert after.lost_s == pytest.approx(790 * 22.5e-3, rel=0.02)
+
+
+def test_a_clock_that_changes_again_and_again_is_told_once_with_what_to_do():
+    ms = steps()
+    slow = np.arange(2_000) // 250 % 2 == 1
+    ms[slow] *= 1.45
+    readings = {
+        "sm_mhz": np.where(slow, 1200.0, 1980.0),
+        "temperature_c": np.where(slow, 88.0, 80.0),
+    }
+    throttled = [frozenset({"hw_thermal_slowdown"} if late else ()) for late in slow]
+    notes = told(process(ms, readings=readings, throttled=throttled)).notes
+    (note,) = [note for note in notes if "clock changed" in note]
+    assert "changed 7 times, between 1,200 and 1,980 MHz (heat, up to 88 °C)" in note
+    assert "cooling" in note
 
 
 def test_a_clock_that_changed_too_little_is_no_cause():

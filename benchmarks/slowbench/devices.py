@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.slowbench.cases import Case
-from benchmarks.slowbench.turns import USES_DEVICE, Place
-from benchmarks.slowbench.worker import GROUP
+from benchmarks.slowbench.turns import GROUP, USES_DEVICE, Place
 
 
 @dataclass

@@ -25,8 +25,7 @@ from traceprobe.slicing.slice_trace import slice_trace
 
 CAPTURES = Path(__file__).with_name("captures")
 HARDWARE = CAPTURES / "h200"
-"""Recordings of H200s, as `record` left them; the cases of seed 2 were drawn by an earlier
-recipe of the programs, and their rows have the options."""
+"""Recordings of GPUs, as `record` left them; the folder is called after the first machine."""
 EXPECTED = "expected.json"
 BUNDLE = "cpu-0.tar"
 LEFT_OUT = ("blocks", "options", "turn_s", "seconds", "cut", "finish", "steps", "twin")

@@ -14,6 +14,8 @@ State = Literal["starting", "waiting", "setting up", "ready", "timing", "recorde
 STATES: tuple[State, ...] = get_args(State)
 USES_DEVICE: tuple[State, ...] = ("setting up", "recorded")
 """States of a case, besides its turn, in which it uses the device: it is stopped during a turn."""
+GROUP = "group"
+"""File with the number of the processes of a case that a tool has started."""
 _POLL_S = 0.01
 
 

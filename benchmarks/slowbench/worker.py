@@ -28,13 +28,13 @@ from benchmarks.slowbench.costs import LATE, LATE_BY
 from benchmarks.slowbench.forms import PREFETCH, Form, names_of_forms, options_of, wait, write_form
 from benchmarks.slowbench.neighbour import Neighbour
 from benchmarks.slowbench.ranks import agreed, fork_ranks
-from benchmarks.slowbench.turns import Place, State
+from benchmarks.slowbench.turns import GROUP, Place, State
 from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 
 PLAN = {"warmup": 8, "most_warmup": 24, "calibrate": 8, "active": ACTIVE, "repeats": 1}
 ON_CPU = {"warmup": 4, "most_warmup": 4, "calibrate": 4, "repeats": 0}
 """A shorter recording than the usual one: it is made while others wait for the device."""
-RESULT, GROUP = "result.json", "group"
+RESULT = "result.json"
 LAST_CHARACTERS = 1500
 
 

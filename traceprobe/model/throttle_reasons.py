@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 POWER_LIMIT = "sw_power_cap"
+HEAT = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown"})
+"""Of which the temperature tells more."""
 REASON_WORDS = {
     POWER_LIMIT: "the power limit",
     "hw_slowdown": "the hardware's protection from heat or lack of power",

@@ -152,8 +152,9 @@ def long_iterations(
 def _beside(timed: TimedSteps, account: DeviceTimeline, regular: Int64s, extra_ns: float) -> int:
     """How many steps without the profiler are long by about as much as recorded iterations.
 
-    None where they may as well be long because they wait for data, or because the host, which runs
-    ahead of the device, only waits in them for what others launched.
+    None where they may as well be long because they wait for data. A host that runs ahead of the
+    device waits in a long step for what others launched, too: what all steps take beyond the work
+    of the device is then what the long ones do.
 
     Args:
         regular: the windows of the other iterations. extra_ns: what a long one has more than they.
@@ -163,9 +164,10 @@ def _beside(timed: TimedSteps, account: DeviceTimeline, regular: Int64s, extra_n
         return 0
     usual = float(np.median(steps))
     worked = sum(account.exclusive[name][regular].mean() for name in BUSY if timed.ahead)
+    long = steps > LONG_ITERATION * usual
+    more = (steps - usual)[long]
     if usual * CLOCK_CHANGED < worked:
-        return 0
-    more = (steps - usual)[steps > LONG_ITERATION * usual]
+        more = np.full(more.size, (steps.sum() - len(steps) * worked) / max(more.size, 1))
     alike = more[(more * AS_LONG >= extra_ns) & (more <= AS_LONG * extra_ns)]
     waited = timed.waited
     if waited is None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceprobe.formatting import percent, significant
+from traceprobe.model.throttle_reasons import HEAT, words_of
 from traceprobe.records.watch import Cause
 from traceprobe.watch.pace import Stretch, without
 from traceprobe.watch.processes import Column, Process
@@ -38,13 +39,14 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     Args:
         wait_ms: median in which a step waited for its loader. cpu_wait: share of the time in which
-            it had no core. sm_mhz: mean clock. others: time in which other processes used the GPU,
-            percent. throttled: reasons for a lower clock.
+            it had no core. sm_mhz, temperature_c: mean clock and heat. others: time in which other
+            processes used the GPU, percent. throttled: reasons for a lower clock, by NVML's names.
     """
 
     wait_ms: float
     cpu_wait: float | None
     sm_mhz: float | None
+    temperature_c: float | None
     others: float | None
     throttled: frozenset[str]
 
@@ -122,7 +124,7 @@ def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -
     change = after.ms - before.ms
     for process in processes:
         of = "" if len(processes) == 1 else f" on rank {process.rank}"
-        old, new = (_surroundings(process, first, stretch) for stretch in (before, after))
+        old, new = (surroundings(process, first, stretch) for stretch in (before, after))
         if (new.wait_ms - old.wait_ms) / change >= EXPLAINED:
             return "loader", (
                 f"a step waits {significant(new.wait_ms)} ms for its loader{of} instead of "
@@ -130,8 +132,8 @@ def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -
             )
         if old.sm_mhz and new.sm_mhz and _explains(old.sm_mhz / new.sm_mhz, after.ms / before.ms):
             slower = new.sm_mhz < old.sm_mhz
-            reasons = sorted(new.throttled - old.throttled) if slower else []
-            why = f" ({', '.join(reasons)})" if reasons else ""
+            limited = [*words_of(new.throttled), *_hot(new)] if slower else []
+            why = f" ({', '.join(limited)})" if limited else ""
             return "clock", f"GPU clock {old.sm_mhz:,.0f} → {new.sm_mhz:,.0f} MHz{of}{why}"
         if change > 0 and (new.others or 0.0) - (old.others or 0.0) >= OTHERS:
             return "gpu-busy", (
@@ -149,6 +151,13 @@ def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -
     return "unknown", "nothing that was watched changed with it"
 
 
+def _hot(found: Surroundings) -> list[str]:
+    """The temperature, where it is one of the reasons."""
+    if found.temperature_c is None or not HEAT & found.throttled:
+        return []
+    return [f"{found.temperature_c:.0f} °C"]
+
+
 def _explains(clocks: float, steps: float) -> bool:
     """Whether a ratio of clocks explains one of steps: both to the same side, by enough."""
     if CLOCK < clocks < 1 / CLOCK:
@@ -156,7 +165,8 @@ def _explains(clocks: float, steps: float) -> bool:
     return bool(np.log(clocks) / np.log(steps) >= EXPLAINED)
 
 
-def _surroundings(process: Process, first: Process, stretch: Stretch) -> Surroundings:
+def surroundings(process: Process, first: Process, stretch: Stretch) -> Surroundings:
+    """What a process did in a stretch of the steps of the first one."""
     numbers = first.number[[stretch.start, stretch.stop - 1]]
     start, stop = (int(row) for row in process.row_of(numbers))
     begin_ns = process.end_ns[start] - 1e6 * process.ms[start] * process.count[start]
@@ -171,6 +181,7 @@ def _surroundings(process: Process, first: Process, stretch: Stretch) -> Surroun
         wait_ms=float(np.median(process.wait_ms[start : stop + 1])),
         cpu_wait=waited,
         sm_mhz=_mean(process.readings.get("sm_mhz"), inside),
+        temperature_c=_mean(process.readings.get("temperature_c"), inside),
         others=_mean(process.readings.get("others_percent"), inside),
         throttled=_often([process.throttled[n] for n in np.flatnonzero(inside)]),
     )

@@ -28,6 +28,7 @@ from traceprobe.watch.pace_causes import WORTH, settled, standing_out, usual_ms,
 from traceprobe.watch.periods import every_seconds, every_steps
 from traceprobe.watch.processes import Column, Process
 from traceprobe.watch.strips import reading_strip, step_strip
+from traceprobe.watch.unsteady_clock import unsteady_clock
 from traceprobe.watch.words import event_words
 
 OUTSTANDING, OUTSTANDING_MS = 3.0, 500.0
@@ -101,7 +102,11 @@ def summarize_watch(
         readings=reading_strip(first),
         captures=list(captures),
         captures_lost_s=round(float(captured_ms.sum()) / 1e3, 3),
-        notes=[*_notes(found, events, processes), *_wandering(pace, lasting)],
+        notes=[
+            *_notes(found, events, processes),
+            *unsteady_clock(processes, lasting),
+            *_wandering(pace, lasting),
+        ],
     )
 
 
