@@ -119,9 +119,9 @@ def test_the_rank_with_most_of_it_is_named():
     ("changes", "advice"),
     [
         ({"straggler_rank": 1, "straggler_cause": "other"}, "Look at the slowest rank first"),
-        ({"straggler_rank": 1, "straggler_cause": "io"}, "Look at rank 1 first. Its loader"),
-        ({"straggler_rank": 1, "straggler_cause": "overhead"}, "Look at rank 1 first. Its host"),
-        ({"straggler_rank": 1, "straggler_cause": "compute"}, "Look at rank 1 first. It comp"),
+        ({"straggler_rank": 1, "straggler_cause": "io"}, "Look at rank 1 first: its loader"),
+        ({"straggler_rank": 1, "straggler_cause": "overhead"}, "Look at rank 1 first: its host"),
+        ({"straggler_rank": 1, "straggler_cause": "compute"}, "Look at rank 1 first: it comp"),
         ({"straggler_rank": None, "late_ranks": [0, 6]}, "Look at these ranks first"),
         ({"straggler_rank": None}, "No single rank is to blame"),
     ],

@@ -32,9 +32,9 @@ def told(late, **usual):
 @pytest.mark.parametrize(
     ("more", "expected", "advice"),
     [
-        ({"kernels": 130.0}, "130 kernels a step, the others with 100", "this rank alone"),
+        ({"kernels": 130.0}, "130 kernels a step, the others with 100", "what it alone does"),
         ({"blocks": 13_500.0}, "1.50 times as many thread blocks", "batches of the size"),
-        ({}, "as many kernels and thread blocks as the others, 1.50 times as long", "Its GPU"),
+        ({}, "as many kernels and thread blocks as the others, 1.50 times as long", "its GPU"),
     ],
     ids=["more kernels", "more data", "slower"],
 )

@@ -18,10 +18,10 @@ SLOWEST = (
     "the others wait."
 )
 BY_CAUSE = {
-    "io": "Its loader is late: see `data-wait` for what its workers do, and give them no more to "
+    "io": "its loader is late. See `data-wait` for what its workers do, and give them no more to "
     "do than those of the other ranks have.",
-    "overhead": "Its host is late: see `host-overhead` and `host-pauses` for what it does besides.",
-    "compute": "It computes for longer: give it batches of the size and the length that the others "
+    "overhead": "its host is late. See `host-overhead` and `host-pauses` for what it does besides.",
+    "compute": "it computes for longer. Give it batches of the size and the length that the others "
     "get, and look whether its GPU is slower or shared.",
 }
 """What to do about a straggler, by what it spends more time on."""
@@ -104,5 +104,5 @@ def _changes(run: Run) -> Changes:
 def _advice(run: Run, more: More | None) -> str:
     if run.straggler_rank is not None:
         why = BY_CAUSE.get(run.straggler_cause or "", "") if more is None else more.advice
-        return f"Look at rank {run.straggler_rank} first. {why}" if why else SLOWEST
+        return f"Look at rank {run.straggler_rank} first: {why}" if why else SLOWEST
     return TURNS if run.late_ranks is UNSET else SLOW_ONES

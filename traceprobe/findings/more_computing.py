@@ -13,23 +13,23 @@ from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
 
-_STAGE = "The stages of the pipeline are uneven: move layers from this one to the others."
+_STAGE = "move layers from its stage of the pipeline to the others."
 _MORE_KERNELS = (
-    "It does what the others do not: look for work of this rank alone, such as metrics, samples "
-    "that are generated or a second pass, and leave it out or share it out."
+    "leave out, or share out, what it alone does. That may be metrics, samples that are generated, "
+    "or a second pass."
 )
 _MORE_DATA = (
-    "Give it batches of the size and the length that the others get: sort or bucket samples by "
+    "give it batches of the size and the length that the others get. Sort or bucket samples by "
     "length, and deal them out by tokens."
 )
 _SLOWER = (
-    "Its GPU is slower: look at its clock, its heat and for other processes on it (`nvidia-smi "
+    "its GPU is slower. Look at its clock, its heat and for other processes on it (`nvidia-smi "
     "-q -d PERFORMANCE`)."
 )
 
 
 class More(msgspec.Struct, frozen=True):
-    """What a rank has more of, as evidence, and what to do about it."""
+    """What a rank has more of, as evidence, and what to do about it, to follow a colon."""
 
     told: str
     advice: str
