@@ -79,7 +79,7 @@ class Readers:
         self.count = len(connections)
         self._connections = connections
         self._pool = ThreadPoolExecutor(len(connections))
-        self._free: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        self._free: SimpleQueue[sqlite3.Connection | None] = SimpleQueue()
         for connection in connections:
             self._free.put(connection)
 
@@ -97,16 +97,23 @@ class Readers:
     def _computed(self, query: Query, sql: str, span: _Span) -> Page | None:
         connection = self._free.get()
         try:
-            return _page(query, sql, connection, span)
+            return None if connection is None else _page(query, sql, connection, span)
         finally:
             self._free.put(connection)
 
     def close(self) -> None:
-        """End the threads: nobody waits for what they still compute."""
+        """End the threads: nobody waits for what they still compute.
+
+        An interrupt while a thread starts leaves it out of the pool, which does not wait for it:
+        its connection must not be closed under it, and it gets none afterwards.
+        """
         self._pool.shutdown(wait=False, cancel_futures=True)
         for connection in self._connections:
             connection.interrupt()
         self._pool.shutdown()
+        for _ in self._connections:
+            self._free.get()
+        self._free.put(None)
 
 
 def pages(
