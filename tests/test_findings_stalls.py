@@ -52,16 +52,16 @@ def loop(stall, steps=range(STEPS), count=STEPS):
     return script.build()
 
 
-def long_now_and_then(stall):
-    """Steps of 6 ms; every fourth has 4 ms more, in which the host does something else."""
+def long_now_and_then(stall, more=4 * MS):
+    """Steps of 6 ms; every fourth has so much more, in which the host does something else."""
     script, at = Script(), 10 * MS
     for k in range(16):
         long = k % 4 == 3
-        script.range(f"step {k}", at, at + (10 if long else 6) * MS)
+        script.range(f"step {k}", at, at + 6 * MS + long * more)
         kernel(script, at + MS // 10, at + 2 * MS)
         if long:
             stall(script, at, k)
-            at += 4 * MS
+            at += more
         kernel(script, at + 2 * MS, at + 59 * MS // 10)
         at += 6 * MS
     return script.build()
@@ -326,18 +326,12 @@ def test_collections_without_steps_are_told_of_the_whole_capture(tmp_path):
 
 
 def test_a_checkpoint_during_which_garbage_is_collected_is_a_checkpoint(tmp_path):
-    script, at = Script(), 10 * MS
-    for k in range(16):
-        long = k % 4 == 3
-        script.range(f"step {k}", at, at + (14 if long else 6) * MS)
-        kernel(script, at + MS // 10, at + 2 * MS)
-        if long:
-            script.op("d2h", at + 2 * MS, at + 9 * MS, (at + MS, at + MS + 5_000), bytes=1 << 30)
-            script.range("gc.collect", at + 9 * MS, at + 10 * MS)
-            at += 8 * MS
-        kernel(script, at + 2 * MS, at + 59 * MS // 10)
-        at += 6 * MS
-    found = finding(report_of(script.build(), tmp_path), "long-iterations")
+    def saves(script, at, _):
+        script.op("d2h", at + 2 * MS, at + 9 * MS, (at + MS, at + MS + 5_000), bytes=1 << 30)
+        script.range("gc.collect", at + 9 * MS, at + 10 * MS)
+
+    scenario = long_now_and_then(saves, more=8 * MS)
+    found = finding(report_of(scenario, tmp_path), "long-iterations")
     assert found.advice.startswith("Copy checkpoints to pinned memory")
 
 

@@ -550,12 +550,8 @@ def test_only_workers_that_start_again_are_to_be_kept(loader, kept):
     assert advice.startswith("Another rank was late")
 
 
-@pytest.mark.parametrize(
-    ("others", "every", "status"),
-    [(2.0, None, "inconclusive"), (2.0, 7, "fail"), (0.0, None, "fail")],
-    ids=["a busy machine", "a period of the loop", "nobody else"],
-)
-def test_what_other_programs_may_have_taken_is_not_the_programs(others, every, status):
+def told_of_two(read, *, every=None, more="idle_host"):
+    """What is found of two long iterations and as many steps, beside these blocks of steps."""
     report = report_of(loop(nothing))
     long = LongIterations(
         indices=[3, 10],
@@ -565,12 +561,23 @@ def test_what_other_programs_may_have_taken_is_not_the_programs(others, every, s
         timed_steps=20,
         regular_ms=2.0,
         extra_ns=10 * MS,
-        extra_partition_ns={"idle_host": 10 * MS},
+        extra_partition_ns={more: 10 * MS},
     )
+    seen = evidence(*report.ranks)
+    return RULES["long-iterations"](
+        replace(seen, long=[long], whole=report.ranks, blocks={0: read})
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "every", "status"),
+    [(2.0, None, "inconclusive"), (2.0, 7, "fail"), (0.0, None, "fail")],
+    ids=["a busy machine", "a period of the loop", "nobody else"],
+)
+def test_what_other_programs_may_have_taken_is_not_the_programs(others, every, status):
     cpu = BlockCpu(ran=0.6, waited=0.4, loop_waited=0.4, others=others, cores=2)
-    read = {0: [Block(profiled=False, steps=20, step_ms=2.0, cpu=cpu)]}
-    found = replace(evidence(*report.ranks), long=[long], whole=report.ranks, blocks=read)
-    found = RULES["long-iterations"](found)
+    read = [Block(profiled=False, steps=20, step_ms=2.0, cpu=cpu)]
+    found = told_of_two(read, every=every)
     assert found.status == status
     assert (found.saving_ms_per_step is None) is (status == "inconclusive")
     assert any("other programs had the loop's core" in said for said in found.evidence) is (
@@ -588,20 +595,8 @@ def test_what_other_programs_may_have_taken_is_not_the_programs(others, every, s
     ids=["one pace", "two paces", "two paces, and more computing"],
 )
 def test_blocks_of_several_paces_say_that_it_may_be_the_machine(last, more, status):
-    report = report_of(loop(nothing))
-    long = LongIterations(
-        indices=[3, 10],
-        every=None,
-        once=False,
-        timed_long=2,
-        timed_steps=20,
-        regular_ms=2.0,
-        extra_ns=10 * MS,
-        extra_partition_ns={more: 10 * MS},
-    )
-    read = {0: [Block(profiled=False, steps=20, step_ms=ms) for ms in (2.0, last)]}
-    found = replace(evidence(*report.ranks), long=[long], whole=report.ranks, blocks=read)
-    assert RULES["long-iterations"](found).status == status
+    read = [Block(profiled=False, steps=20, step_ms=ms) for ms in (2.0, last)]
+    assert told_of_two(read, more=more).status == status
 
 
 def wait_and_look(program, k):

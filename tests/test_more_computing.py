@@ -25,7 +25,7 @@ def rank(number, *, computes, kernels=100.0, blocks=9_000.0, stage=UNSET, kind="
 
 def told(late, **usual):
     others = [rank(number, computes=20, **usual) for number in (0, 2)]
-    found = more_computing([others[0], late, others[1]], 1)
+    found = more_computing(late, others)
     return None if found is None else f"{found.told} | {found.advice}"
 
 
@@ -66,4 +66,4 @@ def test_what_does_not_tell_says_nothing(late):
 
 
 def test_one_rank_alone_has_no_others():
-    assert more_computing([rank(0, computes=20)], 0) is None
+    assert more_computing(rank(0, computes=20), []) is None

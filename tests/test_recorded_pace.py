@@ -9,7 +9,7 @@ from tests import records
 from tests.test_findings import evidence
 from tests.test_verdict import step
 from traceprobe.findings.host_overhead import host_overhead
-from traceprobe.findings.recorded_pace import in_doubt, sentence
+from traceprobe.findings.recorded_pace import in_doubt, several_paces
 from traceprobe.findings.unexplained_idle import unexplained_idle
 from traceprobe.model.sidecar import Block
 
@@ -37,7 +37,7 @@ def blocks(*steps_ms, waits=(0.0, 0.0)):
 )
 def test_the_share_that_the_fastest_block_does_not_have(read, share):
     assert in_doubt([read]) == pytest.approx(share)
-    assert bool(sentence(share)) is bool(share)
+    assert bool(several_paces(share)) is bool(share)
 
 
 def test_ranks_step_together():

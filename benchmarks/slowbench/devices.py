@@ -67,8 +67,12 @@ class Device:
     def __init__(self, number: int, opened: Path, least: int) -> None:
         self.number, self.opened, self._least = number, opened, least
         self.turn: Running | None = None
-        self.closed = False
         opened.touch()
+
+    @property
+    def closed(self) -> bool:
+        """Whether cases take turns."""
+        return not self.opened.exists()
 
     def is_set_up(self, running: Sequence[Running]) -> bool:
         """Whether enough of its cases are ready for their turns, or no more will come."""
@@ -78,12 +82,10 @@ class Device:
 
     def close(self) -> None:
         """From now on cases take turns."""
-        self.closed = True
         self.opened.unlink()
 
     def open(self, running: Sequence[Running]) -> None:
         """From now on all may use it."""
-        self.closed = False
         self.opened.touch()
         for each in running:
             if not each.ended:

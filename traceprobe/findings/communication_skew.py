@@ -72,9 +72,9 @@ def communication_skew(evidence: Evidence) -> Answer:
     classes = ["communication"] + ["idle_data_wait"] * (run.unseen_skew_ms is not UNSET)
     step = evidence.corrected_step_ms()
     who = late(run, evidence.step_ms())
-    more = None
-    if who and run.straggler_rank is not None and run.straggler_cause == "compute":
-        more = more_computing(evidence.ranks, run.straggler_rank)
+    more, straggler = None, evidence.straggler
+    if who and straggler is not None and run.straggler_cause == "compute":
+        more = more_computing(straggler, [r for r in evidence.ranks if r is not straggler])
     return Answer(
         evidence.grade(left / step if step else 0.0),
         [

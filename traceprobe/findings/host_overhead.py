@@ -13,8 +13,7 @@ from traceprobe.findings.graph_breaks import compiled_regions
 from traceprobe.findings.host_stalls import collections, cost_ms, named_lines, unnamed_ms
 from traceprobe.findings.launching import fewer_launches, replays_graphs
 from traceprobe.findings.recorded_cores import taken
-from traceprobe.findings.recorded_pace import in_doubt
-from traceprobe.findings.recorded_pace import sentence as several_paces
+from traceprobe.findings.recorded_pace import in_doubt, several_paces
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.site import Site

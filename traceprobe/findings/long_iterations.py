@@ -10,8 +10,7 @@ from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.garbage_collection import LESS_COLLECTING
 from traceprobe.findings.host_stalls import collections
 from traceprobe.findings.recorded_cores import taken
-from traceprobe.findings.recorded_pace import in_doubt
-from traceprobe.findings.recorded_pace import sentence as several_paces
+from traceprobe.findings.recorded_pace import in_doubt, several_paces
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import duration, ordinal, percent, significant
 from traceprobe.model.taxonomy import BUSY, CLASS_LABELS

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.rank import Rank
+from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
 
 _STAGE = "move layers from its stage of the pipeline to the others."
@@ -35,26 +36,22 @@ class More(msgspec.Struct, frozen=True):
     advice: str
 
 
-def more_computing(ranks: Sequence[Rank], late: int) -> More | None:
-    """What the rank computes more of than the mean of the others; None where nothing tells.
+def more_computing(late: Rank, others: Sequence[Rank]) -> More | None:
+    """What a rank computes more of than the mean of the others; None where nothing tells.
 
     Kernels of one program are the same on all ranks that do the same: one that is given more data
     launches as many, with more thread blocks. With as many of both it is the GPU that is slower.
     In a pipeline, ranks do different work by design.
-
-    Args:
-        late: number of the rank.
     """
-    others = [rank for rank in ranks if rank.rank != late]
-    own = next((rank for rank in ranks if rank.rank == late), None)
-    if own is None or not others or own.device.kind == "cpu":
+    ranks = [late, *others]
+    if not others or late.device.kind == "cpu":
         return None
 
     def both(of: Callable[[Rank], float]) -> tuple[float, float]:
-        return of(own), fmean(map(of, others))
+        return of(late), fmean(map(of, others))
 
     computing, usual = both(_computing_ms)
-    if any(_stages(rank) for rank in ranks):
+    if bubble_ms(ranks) is not None:
         told = (
             f"its stage of the pipeline computes {significant(computing)} ms a step, the others "
             f"{significant(usual)} ms"
@@ -90,9 +87,3 @@ def _computing_ms(rank: Rank) -> float:
 def _blocks(rank: Rank) -> float:
     blocks = rank.summary.host.blocks_per_step
     return 0.0 if isinstance(blocks, UnsetType) else blocks
-
-
-def _stages(rank: Rank) -> bool:
-    """Whether it sends to other stages, or receives from them."""
-    communication = rank.summary.communication
-    return communication is not None and communication.stage_wait_ns is not UNSET

@@ -42,7 +42,7 @@ class RecordedCores(msgspec.Struct, frozen=True):
 
 def recorded_cores(blocks: Sequence[Block]) -> RecordedCores | None:
     """What the blocks of a rank that count say of the cores; None where they say nothing."""
-    counted = [b for b in blocks if b.kept and not b.profiled]
+    counted = [b for b in blocks if b.plain]
     read = [(b.cpu, b.steps * b.step_ms) for b in counted if isinstance(b.cpu, BlockCpu)]
     ms = sum(length for _, length in read)
     if not ms:

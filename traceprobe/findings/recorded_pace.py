@@ -28,7 +28,7 @@ def in_doubt(blocks: Iterable[Sequence[Block]]) -> float:
 
 
 def _in_doubt(blocks: Sequence[Block]) -> float:
-    plain = [block for block in blocks if block.kept and not block.profiled]
+    plain = [block for block in blocks if block.plain]
     own = [block.step_ms - (block.data_wait_ms or 0.0) for block in plain]
     if len(own) < 2 or max(own) <= FIXED.same_pace * min(own):
         return 0.0
@@ -36,7 +36,7 @@ def _in_doubt(blocks: Sequence[Block]) -> float:
     return (fmean(own) - min(own)) / mean if mean else 0.0
 
 
-def sentence(share: float) -> str:
+def several_paces(share: float) -> str:
     """What such a share of the step means for a finding; empty for none."""
     if not share:
         return ""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.host_stalls import look_at
-from traceprobe.findings.recorded_pace import in_doubt
-from traceprobe.findings.recorded_pace import sentence as several_paces
+from traceprobe.findings.recorded_pace import in_doubt, several_paces
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
 from traceprobe.verdict.unexplained import mostly_held

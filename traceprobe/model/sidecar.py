@@ -161,6 +161,11 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     clock: BlockClock | UnsetType = UNSET
     cpu: BlockCpu | UnsetType = UNSET
 
+    @property
+    def plain(self) -> bool:
+        """Whether its steps count as those without the profiler."""
+        return self.kept and not self.profiled
+
 
 class Warmup(msgspec.Struct, frozen=True, kw_only=True):
     """How a loop came to its pace before it was recorded.

@@ -193,10 +193,10 @@ def _phase_launches(inside: pl.DataFrame) -> dict[str, int]:
 
 def _blocks(inside: pl.DataFrame, steps: int) -> float | None:
     """Thread blocks of kernels that compute; None where one of them has no grid."""
-    blocks = inside.filter(pl.col("kind") == int(Kind.KERNEL))["grid"].cast(pl.Int64).to_numpy()
+    blocks = inside["grid"].to_numpy()[inside["kind"].to_numpy() == int(Kind.KERNEL)]
     if not blocks.size or blocks.min() == UNKNOWN:
         return None
-    return round(int(blocks.sum()) / steps, 3)
+    return round(int(blocks.sum(dtype=np.int64)) / steps, 3)
 
 
 def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:

@@ -289,7 +289,7 @@ def _timed_steps(
 def _without_last(listed: Sequence[float], sidecar: Sidecar) -> list[float]:
     """The timed steps without the last of each block, in which the host waits for the device."""
     blocks = [] if sidecar.blocks is UNSET else sidecar.blocks
-    counts = [block.steps for block in blocks if block.kept and not block.profiled]
+    counts = [block.steps for block in blocks if block.plain]
     if sum(counts) != len(listed):
         counts = [len(listed)]
     lasts = {end - 1 for end in accumulate(counts)}

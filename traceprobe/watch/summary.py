@@ -104,7 +104,7 @@ def summarize_watch(
         captures_lost_s=round(float(captured_ms.sum()) / 1e3, 3),
         notes=[
             *_notes(found, events, processes),
-            *unsteady_clock(processes, lasting),
+            *unsteady_clock(processes, lasting, [one.cause for one in told]),
             *_wandering(pace, lasting),
         ],
     )

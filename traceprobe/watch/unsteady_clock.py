@@ -8,22 +8,25 @@ from itertools import pairwise
 import numpy as np
 
 from traceprobe.model.throttle_reasons import HEAT, advice_for, words_of
+from traceprobe.records.watch import Cause
 from traceprobe.watch.pace import Stretch
-from traceprobe.watch.pace_causes import surroundings, why_changed
+from traceprobe.watch.pace_causes import surroundings
 from traceprobe.watch.processes import Process
 
 OFTEN = 3
 """Changes from which on they are told together, too."""
 
 
-def unsteady_clock(processes: Sequence[Process], pace: Sequence[Stretch]) -> Iterator[str]:
-    """What there is to say where the clock changed the pace `OFTEN` times or more."""
+def unsteady_clock(
+    processes: Sequence[Process], pace: Sequence[Stretch], causes: Sequence[Cause | None]
+) -> Iterator[str]:
+    """What there is to say where the clock changed the pace `OFTEN` times or more.
+
+    Args:
+        causes: of the beginning of each stretch.
+    """
     first = processes[0]
-    changed = [
-        (before, after)
-        for before, after in pairwise(pace)
-        if why_changed(processes, before, after)[0] == "clock"
-    ]
+    changed = [pair for pair, why in zip(pairwise(pace), causes[1:], strict=True) if why == "clock"]
     if len(changed) < OFTEN:
         return
     around = dict.fromkeys(stretch for pair in changed for stretch in pair)
@@ -35,16 +38,11 @@ def unsteady_clock(processes: Sequence[Process], pace: Sequence[Stretch]) -> Ite
         hottest = [np.nanmax(p.readings["temperature_c"]) for p in processes if _told_heat(p)]
         limited += [f"up to {max(hottest):.0f} °C"] if hottest else []
     why = f" ({', '.join(limited)})" if limited else ""
-    yield " ".join(
-        filter(
-            None,
-            (
-                f"The GPU's clock changed {len(changed)} times, between {min(clocks):,.0f} and "
-                f"{max(clocks):,.0f} MHz{why}.",
-                advice_for(reasons),
-            ),
-        )
+    told = (
+        f"The GPU's clock changed {len(changed)} times, between {min(clocks):,.0f} and "
+        f"{max(clocks):,.0f} MHz{why}."
     )
+    yield f"{told} {advice_for(reasons)}".rstrip()
 
 
 def _told_heat(process: Process) -> bool:
