@@ -83,6 +83,7 @@ OPTIONAL = {
     ("Summary", "launches"),
     ("Summary", "operators"),
     ("Summary", "sequences"),
+    ("Summary", "tiny_kernels"),
     ("Summary", "gpu_metrics"),
     ("Summary", "kernel_counters"),
     ("Quality", "damage"),

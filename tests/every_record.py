@@ -56,6 +56,7 @@ from traceprobe.records.roofline import (
     Utilisation,
 )
 from traceprobe.records.summary import UnfusedAttention
+from traceprobe.records.tiny_kernels import TinyKernels
 from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 
 WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS, *OPS, *HOST}
@@ -216,6 +217,7 @@ def make_counted() -> dict[str, Any]:
         "attention": UnfusedAttention(count=4, class_ns=softmax, fused_ns=210_000),
         "double_precision": make_double(),
         "forward_only": make_forward_only(),
+        "tiny_kernels": make_tiny_kernels(),
         "launches": make_launches(),
         "sequences": [make_sequence()],
         "gpu_metrics": make_gpu_metrics(),
@@ -233,6 +235,17 @@ def make_forward_only() -> ForwardOnly:
     lines = {"train.py(4): f": 8_000}
     return ForwardOnly(
         total_ns=8_000, kernels=2, iterations=2, operators={"aten::mm": 8_000}, lines=lines
+    )
+
+
+def make_tiny_kernels() -> TinyKernels:
+    """Kernels that do little more than start and end."""
+    return TinyKernels(
+        count=40,
+        total_ns=80_000,
+        gap_ns=40_000,
+        names={"vectorized_elementwise_kernel": 80_000},
+        lines={"train.py(6): f": 80_000},
     )
 
 

@@ -35,7 +35,7 @@ def without_lines(host):
     }
 
 
-NAMED = ("top_kernels", "sequences", "operators", "host", "forward_only")
+NAMED = ("top_kernels", "sequences", "operators", "host", "forward_only", "tiny_kernels")
 """Fields of a summary that hold names."""
 
 
@@ -70,6 +70,7 @@ def told(report):
                     if field not in NAMED
                 ],
                 "forward_only": numbers(rank.summary.forward_only),
+                "tiny_kernels": numbers(rank.summary.tiny_kernels),
                 "host": without_lines(to_builtins(rank.summary.host)),
                 "calls": sorted(
                     (o.count, o.host_ns, o.operations, o.device_ns)

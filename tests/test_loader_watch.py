@@ -153,11 +153,14 @@ class SlowStart(Log):
         time.sleep(0.5)
 
 
-def test_the_steps_that_are_kept_wait_for_batches_that_were_not_ready(watched):
+@pytest.mark.parametrize("read", [0, 12], ids=["", "after others were read"])
+def test_the_steps_that_are_kept_wait_for_batches_that_were_not_ready(watched, read):
     plan, log = watched[0]._driver.plan, SlowStart()
     plan = replace(plan, calibrate=8, active=6)
     session = sessions.RecordingSession(plan, log, updates_counted=True)
     batches = iter(loader("decode", num_workers=2, prefetch_factor=4))
+    for _ in range(read):
+        next(batches)
     number = 0
     while session.before_step(number):
         began = time.perf_counter()

@@ -42,6 +42,10 @@ def analyze(scenario):
     return traceprobe.analyze(memory.trace(scenario, profiled=["operators"])).ranks
 
 
+NAMED = ("top_kernels", "tiny_kernels")
+"""Fields of a summary that hold names."""
+
+
 def nonzero(parts):
     return {name: ns for name, ns in (parts or {}).items() if ns}
 
@@ -51,10 +55,12 @@ def numbers(ranks):
     return [
         (
             [{f: getattr(i, f) for f in i.__struct_fields__ if f != "label"} for i in r.iterations],
-            {f: getattr(r.summary, f) for f in r.summary.__struct_fields__ if f != "top_kernels"},
+            {f: getattr(r.summary, f) for f in r.summary.__struct_fields__ if f not in NAMED},
+            tiny and (tiny.count, tiny.total_ns, tiny.gap_ns),
             [(g.start_ns, g.end_ns, g.iteration, g.cause) for g in r.gaps],
         )
         for r in ranks
+        for tiny in [r.summary.tiny_kernels or None]
     ]
 
 

@@ -18,7 +18,8 @@ class Cause:
         phase: of the step in which its time passes; None where that is no single one.
         words: what it is.
         ranks: processes that it takes.
-        also: a class that is as right: what a graph break loses is fusion as well as launches.
+        also: a class that is as right: what a graph break loses is fusion as well as launches, and
+            kernels of almost no work keep the GPU busy where the host is ahead.
     """
 
     id: str
@@ -46,7 +47,8 @@ CAUSES = (
     Cause("print-each-step", "overhead", "backward", "tensors are printed in each step"),
     Cause("python-between-launches", "overhead", "forward", "Python computes between launches"),
     Cause(
-        "many-tiny-kernels", "overhead", "forward", "many kernels that are shorter than launches"
+        *("many-tiny-kernels", "overhead", "forward", "many kernels of almost no work"),
+        also="compute",
     ),
     Cause(
         "piecewise-optimizer", "overhead", "optimizer", "the optimizer goes from tensor to tensor"

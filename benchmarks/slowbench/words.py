@@ -78,6 +78,7 @@ ON_STRAGGLER = r"on rank \d+, which the others wait for"
 _SAMPLES = ("slow-decode", "small-files", "uneven-samples")
 _TRACEPROBE = (
     Word("data-wait", ("straggler-loader",), r"timed: [\d.]+ ms on rank \d+"),
+    Word("data-wait", ("straggler-loader",), ON_STRAGGLER),
     Word("data-wait", ("no-workers",), "`num_workers=0`"),
     Word("data-wait", ("few-workers",), "would hide the loader"),
     Word(
@@ -137,7 +138,7 @@ _TRACEPROBE = (
     Word("memory-format", ("contiguous-layout",)),
     Word("attention-unfused", ("unfused-attention",)),
     Word("recomputation", ("recomputation",)),
-    Word("unfused-kernels", ("unfused-pointwise",)),
+    Word("unfused-kernels", ("unfused-pointwise", "many-tiny-kernels")),
     Word("gpu-shared", ("clock-drop",)),
     Word("clock-changed", (), "this program's own work that takes it there"),
     Word("clock-changed", ("clock-drop",)),

@@ -152,6 +152,7 @@ class RecordingSession:
     def _stages(self) -> Stage:
         atexit.register(self.close)
         self._report("warming up")
+        loaders.begin()  # batches that were read before the first step are of no step
         yield from self._warm_up.watch(self.plan.warmup, synchronize)
         if self._memory is not None:
             self._measures_memory = True

@@ -64,6 +64,7 @@ def data_wait(evidence: Evidence) -> Answer:
             if status != evidence.grade(shown)
             else "",
             "" if slow and timed > shown else evidence.worst("idle_data_wait"),
+            evidence.on_straggler(ms, evidence.idle_ms("idle_data_wait")) if slow else "",
             "`num_workers=0`: each batch is loaded on the step thread"
             f"{'' if evidence.on_cpu else ', between the launches'}"
             if slow and _workers(evidence) == 0

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.host_stalls import unnamed_ms
+from traceprobe.findings.host_stalls import line_sites, unnamed_ms
 from traceprobe.findings.launching import fewer_launches, replays_graphs
+from traceprobe.findings.owned_time import KERNEL_PHASES
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import plain, shorten, significant
+from traceprobe.findings.unfused_kernels import asks_for_fusion
+from traceprobe.formatting import listed, plain, shorten, significant
 from traceprobe.records.launches import KernelSequence
+from traceprobe.records.rank import Rank
+from traceprobe.records.tiny_kernels import TinyKernels
 from traceprobe.verdict.thresholds import FIXED
 
 MAX_NAME = 60
@@ -23,13 +27,15 @@ MOST_NAMES = 4
     title="Many short kernels",
     definition="Mean kernel duration and number of launches per step; kernels of a CUDA graph "
     "share one. The saving is the idle time of `host-overhead`, all of which a CUDA graph can take "
-    "away at best.",
+    "away at best. Besides, where the host is not late, the time on the GPU of kernels that do "
+    "little more than start and end, and of the gaps after them; not of those of the optimizer, "
+    "nor where `unfused-kernels` asks for a change, which counts them. The saving is all of it.",
     verify="`host.kernels_per_step` falls, `host.mean_kernel_us` rises, and the unprofiled step "
     "gets shorter.",
     of_gpu=True,
 )
 def small_kernels(evidence: Evidence) -> Answer:
-    """Mean kernel duration against the cost of a launch."""
+    """Mean kernel duration against the cost of a launch, or what tiny kernels take themselves."""
     hosts = [r.summary.host for r in evidence.ranks if r.summary.host.mean_kernel_us is not None]
     if not hosts:
         return not_applicable("no kernels")
@@ -40,6 +46,9 @@ def small_kernels(evidence: Evidence) -> Answer:
     found = ((r.summary.sequences, r.summary.steps) for r in evidence.ranks)
     sequences, steps = next(((s, n) for s, n in found if s), ([], 1))
     warned = mean < FIXED.short_kernel_us and launches > FIXED.many_launches and starved
+    tiny_ms = 0.0 if warned or asks_for_fusion(evidence) else _tiny_ms(evidence)
+    if evidence.flag(tiny_ms) == "warn":
+        return _tiny(evidence, tiny_ms)
     return Answer(
         "warn" if warned else "pass",
         [
@@ -50,6 +59,39 @@ def small_kernels(evidence: Evidence) -> Answer:
         evidence.saving(unnamed_ms(evidence), *HOST_IDLE) if warned else None,
         _advice(evidence) + (_where(sequences) if warned else ""),
         changes=fewer_launches(evidence),
+    )
+
+
+def _tiny_ms(evidence: Evidence) -> float:
+    """Time on the device that tiny kernels take, and the gaps after them, of the mean rank."""
+    return evidence.of_steps(
+        (tiny.cost_ns if (tiny := _tiny_of(rank)) else 0, rank.summary.steps)
+        for rank in evidence.ranks
+    )
+
+
+def _tiny_of(rank: Rank) -> TinyKernels | None:
+    found = rank.summary.tiny_kernels
+    return found if isinstance(found, TinyKernels) else None
+
+
+def _tiny(evidence: Evidence, ms: float) -> Answer:
+    """The answer where the device spends its time on starting and ending kernels."""
+    found = [(tiny, r.summary.steps) for r in evidence.ranks if (tiny := _tiny_of(r))]
+    most, steps = max(found, key=lambda pair: pair[0].cost_ns / pair[1])
+    gaps = significant(most.gap_ns / steps / 1e6)
+    return Answer(
+        "warn",
+        [
+            f"{plain(most.count / steps)} kernels of at most {plain(FIXED.tiny_kernel_us)} µs take "
+            f"{evidence.amount(ms)} of the GPU's time, "
+            f"{gaps} ms of it between them: starting and ending them is most of that",
+            f"most of it in {listed([f'`{shorten(name, MAX_NAME)}`' for name in most.names])}",
+        ],
+        evidence.saving(ms, *KERNEL_PHASES, *HOST_IDLE),
+        _advice(evidence),
+        line_sites([most.lines], ms),
+        evidence.faster(FIXED.fusion_usual * (ms - most.gap_ns / steps / 1e6), FIXED.fusion_margin),
     )
 
 

@@ -6,7 +6,7 @@ from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.host_stalls import look_at
 from traceprobe.findings.recorded_pace import in_doubt, several_paces
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import significant
+from traceprobe.formatting import percent, significant
 from traceprobe.verdict.unexplained import mostly_held
 
 _CLASS, _HELD = "idle_unexplained", "idle_latency"
@@ -24,7 +24,8 @@ _WAITS_FOR = (
     definition="Idle time per step of unknown cause: `idle_unexplained`, and the part of "
     "`idle_latency` in which the GPU had its work and did not begin it (`held_idle_ns`), for which "
     "the host is not to blame. Where the trace has frames of the program, they say where the host "
-    "was; whether they load data or compute on the CPU they do not say. What the fastest block of "
+    "was; whether they load data or compute on the CPU they do not say. It is no more than what is "
+    "left once the profiler's part is taken out, but for a straggler. What the fastest block of "
     "steps without the profiler is shorter by than their mean decides no state. The saving is all "
     "of it, or what the straggler has, if that is more.",
     verify="Time the loop without a profiler and without what it does there, or annotate that: its "
@@ -40,7 +41,8 @@ def unexplained_idle(evidence: Evidence) -> Answer:
     by_itself = mostly_held(evidence.ranks)
     sites = evidence.delaying_sites(_HELD if by_itself else _CLASS)
     unsure = in_doubt(evidence.blocks.values())
-    kept = max(evidence.verdict.shares.get("other", 1.0) - unsure, 0.0) if unsure else 1.0
+    left = _left(evidence, unsure)
+    kept = max(left - unsure, 0.0)
     return Answer(
         evidence.grade(min(evidence.share(most), kept)),
         [
@@ -50,12 +52,28 @@ def unexplained_idle(evidence: Evidence) -> Answer:
             if held
             else "",
             evidence.on_straggler(ms, most),
+            f"{percent(left)} of the step remains after correction for the profiler"
+            if left < evidence.share(most)
+            else "",
             several_paces(unsure),
         ],
-        evidence.saving(most, _CLASS, *([_HELD] if held else [])),
+        evidence.saving(
+            min(most, left * evidence.corrected_step_ms()), _CLASS, *([_HELD] if held else [])
+        ),
         _WAITS_FOR if by_itself else _pauses(look_at(sites)),
         sites,
     )
+
+
+def _left(evidence: Evidence, unsure: float) -> float:
+    """The most of the step that may be of unknown cause once the profiler's part is taken out.
+
+    What a straggler has of it is more than the mean of the ranks, which the verdict tells.
+    """
+    uncorrected = evidence.quality.observer_effect is None or evidence.straggler is not None
+    if uncorrected and not unsure:
+        return 1.0
+    return evidence.verdict.shares.get("other", 1.0)
 
 
 def _pauses(where: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from traceprobe.findings.attention_unfused import counted_ms
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.graph_breaks import eager_ms, launched_ms
@@ -27,18 +29,13 @@ def unfused_kernels(evidence: Evidence) -> Answer:
     """Element-wise kernels, reductions and copies, outside of the optimizer."""
     if not evidence.has_kernels:
         return not_applicable("the run has no GPU kernels")
-    ms, fused = evidence.kernel_ms("other", "softmax"), evidence.kernel_ms("fused")
-    attention = counted_ms(evidence, "other", "softmax")
-    ms -= attention
-    broken = min(eager_ms(evidence), ms)
-    unknown = evidence.kernel_ms("unknown")
+    fused, unknown = evidence.kernel_ms("fused"), evidence.kernel_ms("unknown")
+    ms, attention, broken, launched, left = _parts(evidence)
     if unknown > ms:
         return _unknown(evidence, unknown)
-    launched = min(launched_ms(evidence), ms - broken) if fused else 0.0
-    left = ms - broken - launched
     converted = evidence.flag(evidence.kernel_ms("layout")) == "warn"
     return Answer(
-        "warn" if evidence.share(left) >= evidence.thresholds.bound else "pass",
+        "warn" if asks_for_fusion(evidence) else "pass",
         [
             f"{evidence.amount(ms)} in element-wise kernels, reductions and copies, "
             f"{significant(fused)} ms in fused kernels",
@@ -61,6 +58,36 @@ def unfused_kernels(evidence: Evidence) -> Answer:
         kernel_sites(evidence.owners, "other", "softmax"),
         evidence.faster(FIXED.fusion_usual * left, FIXED.fusion_margin),
     )
+
+
+class _Parts(NamedTuple):
+    """Element-wise kernels, reductions and copies, ms a step.
+
+    Args:
+        ms: all but those of attention. broken, launched: of those, what graph breaks leave
+            uncompiled, and what compiled graphs launch. left: the others.
+    """
+
+    ms: float
+    attention: float
+    broken: float
+    launched: float
+    left: float
+
+
+def _parts(evidence: Evidence) -> _Parts:
+    attention = counted_ms(evidence, "other", "softmax")
+    ms = evidence.kernel_ms("other", "softmax") - attention
+    broken = min(eager_ms(evidence), ms)
+    launched = min(launched_ms(evidence), ms - broken) if evidence.kernel_ms("fused") else 0.0
+    return _Parts(ms, attention, broken, launched, ms - broken - launched)
+
+
+def asks_for_fusion(evidence: Evidence) -> bool:
+    """Whether `unfused-kernels` asks for a change, and so counts short element-wise kernels too."""
+    ms, *_, left = _parts(evidence)
+    named = evidence.has_kernels and evidence.kernel_ms("unknown") <= ms
+    return named and evidence.share(left) >= evidence.thresholds.bound
 
 
 def _unknown(evidence: Evidence, ms: float) -> Answer:

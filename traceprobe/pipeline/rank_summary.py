@@ -31,6 +31,7 @@ from traceprobe.records.summary import (
     Summary,
     UnfusedAttention,
 )
+from traceprobe.records.tiny_kernels import TinyKernels
 from traceprobe.timeline import collectives, kernel_time, partition
 from traceprobe.timeline.attention import unfused_attention
 from traceprobe.timeline.beside_communication import beside_ns
@@ -39,6 +40,8 @@ from traceprobe.timeline.double_precision import double_kernels
 from traceprobe.timeline.intervals import Intervals, count_begun
 from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
+from traceprobe.timeline.tiny_kernels import tiny_kernels
+from traceprobe.verdict.thresholds import FIXED
 
 MAX_KERNELS = 15
 MAX_KERNELS_OF_A_PHASE = 6
@@ -102,6 +105,7 @@ def rank_summary(
         attention=UNSET if on_cpu else _attention(inside, trace.names),
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
         forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
+        tiny_kernels=UNSET if on_cpu else _tiny_kernels(account, inside, trace),
         top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
         launches=UNSET if on_cpu else launches(account, chosen, inside),
@@ -209,6 +213,24 @@ def _forward_only(
         iterations=found.iterations,
         operators=most(found.operators),
         lines=most(found.lines),
+    )
+
+
+def _tiny_kernels(
+    account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
+) -> TinyKernels | UnsetType:
+    longest_ns = int(FIXED.tiny_kernel_us * 1e3)
+    found = tiny_kernels(
+        inside, account.idle, account.process, trace.names, longest_ns, MAX_FORWARD
+    )
+    if found is None:
+        return UNSET
+    return TinyKernels(
+        count=found.count,
+        total_ns=found.ns,
+        gap_ns=found.gap_ns,
+        names={fit_table(name, MAX_KERNEL): ns for name, ns in found.names.items()},
+        lines={fit_table(line, MAX_NAME): ns for line, ns in found.lines.items()},
     )
 
 

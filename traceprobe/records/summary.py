@@ -23,6 +23,7 @@ from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
+from traceprobe.records.tiny_kernels import TinyKernels
 
 Operation = Literal[
     "all_gather",
@@ -265,6 +266,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     forward_only: ForwardOnly | msgspec.UnsetType = msgspec.UNSET
     """Not there where a backward pass goes through all forward work that has numbers of autograd,
     and in older reports."""
+    tiny_kernels: TinyKernels | msgspec.UnsetType = msgspec.UNSET
+    """Not there without any, on a CPU, and in older reports."""
     top_kernels: list[KernelShare]
     collectives: list[CollectiveGroup] = []
     collectives_left_out: int = 0
@@ -320,6 +323,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.double_precision.problems()
         if self.forward_only is not msgspec.UNSET:
             yield from self.forward_only.problems()
+        if self.tiny_kernels is not msgspec.UNSET:
+            yield from self.tiny_kernels.problems()
         if self.launches is not msgspec.UNSET:
             yield from self.launches.problems(window)
         if self.gpu_metrics is not msgspec.UNSET:

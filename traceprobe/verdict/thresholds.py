@@ -620,6 +620,12 @@ class Constants(msgspec.Struct, frozen=True):
     short_kernel_us: Annotated[
         float, "µs", "a kernel is short", "about what a launch costs the host; nsys-ai"
     ] = 10.0
+    tiny_kernel_us: Annotated[
+        float,
+        "µs",
+        "a kernel does little more than start and end",
+        "chosen: those of almost no work took 1.4 to 3.2 µs on an H100, and 1.3 until the next",
+    ] = 5.0
     many_launches: Annotated[
         float, "launches per step", "many", "chosen: 5 ms of the host at 10 µs each"
     ] = 500.0
