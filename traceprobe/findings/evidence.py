@@ -92,8 +92,12 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     @property
     def per(self) -> str:
         """What times refer to: "per step", or "in the capture" where there is no step marker."""
-        marked = any(r.summary.iterations_used for r in self.ranks)
-        return "per step" if marked else "in the capture"
+        return "per step" if self.has_steps else "in the capture"
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether any rank has a step marker, so that something can be saved in each step."""
+        return any(r.summary.iterations_used for r in self.ranks)
 
     @property
     def on_cpu(self) -> bool:
@@ -189,7 +193,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
             if set(classes) & UNSEEN:
                 most = min(most, self.verdict.shares.get("io", 1.0) * step_ms + self.unseen_ms())
         rounded = round(min(ms, most), 6)
-        if rounded <= 0 or self.per != "per step":
+        if rounded <= 0 or not self.has_steps:
             return None
         return Saving(rounded, classes)
 

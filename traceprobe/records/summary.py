@@ -290,6 +290,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.iterations_used, 1)
 
     @property
+    def per(self) -> str:
+        """What values over `steps` are, in words."""
+        return "per step" if self.iterations_used else "in the capture"
+
+    @property
     def launch_idle_ns(self) -> int:
         """Idle time that fewer launches could save: late ones, and latency."""
         return sum(self.partition_ns.get(cause) or 0 for cause in ("idle_host", "idle_latency"))

@@ -132,7 +132,7 @@ def overlaps(ranks: Sequence[Rank]) -> list[Bars]:
             pieces = _parts(rank, kind)
             if pieces:
                 total = sum(piece.value for piece in pieces) / rank.summary.steps
-                unit = "per step" if rank.summary.iterations_used else "in the capture"
+                unit = rank.summary.per
                 bars.append(Bar(f"Rank {rank.rank}", pieces, f"{duration(total)} {unit}"))
         if bars:
             found.append(Bars(title, "part of the transfer", bars, relative=True))

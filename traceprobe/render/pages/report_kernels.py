@@ -146,7 +146,7 @@ def kernels_table(rank: Rank) -> Table:
         ]
         for group in shown
     ]
-    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    unit = rank.summary.per
     head = ["kernel", "phase", "ms", "of all", "of phase", "count", "mean (µs)"]
     head += ["beside communication", "matrix units"]
     always = len(head) - 2

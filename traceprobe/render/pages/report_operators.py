@@ -34,7 +34,7 @@ def operators_table(rank: Rank) -> Table | None:
         ]
         for (name, key), (ns, count) in order[:MOST]
     ]
-    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    unit = rank.summary.per
     caption = f"{len(rows)} operators that own the most GPU time; operations and ms {unit}"
     head = ["operator", "phase", "GPU operations", "ms", "of GPU time"]
     return Table(caption, head, rows, frozenset({2, 3, 4}), names=frozenset({0}))

@@ -36,7 +36,7 @@ def sequences_table(rank: Rank) -> Table | None:
         ]
         for sequence in found
     ]
-    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    unit = rank.summary.per
     head = ["short kernels in a row", "phase", "where", "kernels", "repetitions"]
     head += ["ms", "gaps (ms)", "launches fewer", "saves up to (ms)"]
     return Table(

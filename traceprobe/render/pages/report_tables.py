@@ -34,7 +34,7 @@ MAX_COLLECTIVES = 2
 
 def window(rank: Rank) -> str:
     """The time that a rank's 100 % stand for."""
-    unit = "per step" if rank.summary.iterations_used else "in the whole capture"
+    unit = rank.summary.per
     return f"{duration(rank.summary.window_ns / rank.summary.steps)} {unit}"
 
 
@@ -161,7 +161,7 @@ def collectives_table(rank: Rank) -> Table:
         ]
         for group in groups
     ]
-    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    unit = rank.summary.per
     header = ["operation", "MB", "ranks", "count", "exposed ms", "overlapped ms"]
     header += ["each ms", "transfer ms", "waiting ms", "algbw GB/s", "busbw GB/s"]
     kinds = "kind" if len(rows) == 1 else "kinds"
