@@ -30,11 +30,10 @@ demo: $(VENV)/.reader ## show the report of an H200, then record a little traini
 test: $(VENV)/.dev ## run the fast tests (ARGS="-k name" selects, ARGS="-m slow" runs the others)
 	$(PYTEST) -m "not slow" $(ARGS)
 
-# Lint and packages use one core each.
+# Lint, packages and fuzzing use one core each.
 check: $(VENV)/.dev ## do everything a change must pass: lint, packages, all tests, fuzz
-	$(MAKE) --jobs=2 --output-sync=target lint packages
+	$(MAKE) --jobs=2 --output-sync=target lint packages fuzz ARGS="--seconds 30"
 	$(PYTEST) --durations=40 --durations-min=5
-	$(BIN)/python -m tests.fuzzing --seconds 30
 
 lint: $(VENV)/.dev ## check style, types, the direction of imports and that none go in a circle
 	$(BIN)/ruff check .

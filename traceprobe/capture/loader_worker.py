@@ -52,11 +52,23 @@ def watched_worker(folder: str, seed: int | None) -> Tally | None:
     parent = multiprocessing.parent_process()
     if parent is None or parent.pid is None:
         return None
-    target = Path(folder) / f"{parent.pid}-{os.getpid()}{_SUFFIX}"
     with suppress(OSError):
-        if len(_files(folder, parent.pid)) < MOST_WORKERS and not _end(folder, parent.pid).exists():
-            target.touch(exist_ok=False)
+        target = None if _end(folder, parent.pid).exists() else _place(folder, parent.pid)
+        if target is not None:
             return _Sampler(target, _end(folder, parent.pid), seed).tally
+    return None
+
+
+def _place(folder: str, parent: int) -> Path | None:
+    """An empty file for this worker alone; None where as many as are watched have theirs.
+
+    Workers start side by side, so each tries to be the one that makes a file.
+    """
+    for number in range(len(_files(folder, parent)), MOST_WORKERS):
+        target = Path(folder) / f"{parent}-{number}{_SUFFIX}"
+        with suppress(FileExistsError):
+            target.touch(exist_ok=False)
+            return target
     return None
 
 
