@@ -187,6 +187,11 @@ def percent(share: float | None, decimals: int = 1) -> str:
     return NOT_OBSERVED if share is None else f"{100 * share:.{decimals}f} %"
 
 
+def per(steps: bool | int) -> str:
+    """What a time refers to, by whether there are any steps that it can be a mean of."""
+    return "per step" if steps else "in the capture"
+
+
 def plain(count: float) -> str:
     """A count, or a mean of counts: `3`, `1,260,000`, `2.5`, `2.33`; no exponent."""
     text = significant(count)

@@ -202,7 +202,7 @@ def page(found: Mapping[str, Any]) -> str:
             parts += [f"## {split.capitalize()} cases\n", *_split(own, tools)]
             if split == "sealed":
                 parts += ["traceprobe, by seed:\n", tables.seeds_table(own) + "\n"]
-                newest = [case for case in own if case["seed"] == NEWEST]
+                newest = _newest(own)
                 if newest:
                     asked = [t for t in tools if any(t in case["answers"] for case in newest)]
                     table = tables.tools_table(newest, asked)
@@ -213,13 +213,17 @@ def page(found: Mapping[str, Any]) -> str:
 
 def _short(cases: Sequence[Case], tools: Sequence[str]) -> str:
     lines = ["## In short\n"]
-    newest = [case for case in cases if case["seed"] == NEWEST]
+    newest = _newest(cases)
     if newest:
         lines += ["Of the seed that was drawn after the last rule was written:\n"]
         lines += [*_each_tool(f"seed {NEWEST}", newest, tools), "", "Of all:\n"]
     for split in SPLITS:
         lines += _each_tool(split, [case for case in cases if case["split"] == split], tools)
     return "\n".join([*lines, ""])
+
+
+def _newest(cases: Iterable[Case]) -> list[Case]:
+    return [case for case in cases if case["seed"] == NEWEST]
 
 
 def _each_tool(which: str, cases: Sequence[Case], tools: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import polars as pl
 from msgspec import UNSET
 
 from traceprobe.findings.owned_time import KERNEL_PHASES
-from traceprobe.formatting import percent, significant
+from traceprobe.formatting import per, percent, significant
 from traceprobe.model.sidecar import Block, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, TRANSFERS
 from traceprobe.records.loader import Loader
@@ -92,7 +92,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     @property
     def per(self) -> str:
         """What times refer to: "per step", or "in the capture" where there is no step marker."""
-        return "per step" if self.has_steps else "in the capture"
+        return per(self.has_steps)
 
     @property
     def has_steps(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from msgspec import UNSET
+
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.host_stalls import line_sites, unnamed_ms
 from traceprobe.findings.launching import fewer_launches, replays_graphs
@@ -13,7 +15,6 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.findings.unfused_kernels import asks_for_fusion
 from traceprobe.formatting import listed, plain, shorten, significant
 from traceprobe.records.launches import KernelSequence
-from traceprobe.records.rank import Rank
 from traceprobe.records.tiny_kernels import TinyKernels
 from traceprobe.verdict.thresholds import FIXED
 
@@ -64,21 +65,18 @@ def small_kernels(evidence: Evidence) -> Answer:
 
 def _tiny_ms(evidence: Evidence) -> float:
     """Time on the device that tiny kernels take, and the gaps after them, of the mean rank."""
-    return evidence.of_steps(
-        (tiny.cost_ns if (tiny := _tiny_of(rank)) else 0, rank.summary.steps)
-        for rank in evidence.ranks
-    )
+    return evidence.of_steps((tiny.cost_ns, steps) for tiny, steps in _tiny_of(evidence))
 
 
-def _tiny_of(rank: Rank) -> TinyKernels | None:
-    found = rank.summary.tiny_kernels
-    return found if isinstance(found, TinyKernels) else None
+def _tiny_of(evidence: Evidence) -> list[tuple[TinyKernels, int]]:
+    """Those of the ranks that have any, with their steps."""
+    summaries = (rank.summary for rank in evidence.ranks)
+    return [(s.tiny_kernels, s.steps) for s in summaries if s.tiny_kernels is not UNSET]
 
 
 def _tiny(evidence: Evidence, ms: float) -> Answer:
     """The answer where the device spends its time on starting and ending kernels."""
-    found = [(tiny, r.summary.steps) for r in evidence.ranks if (tiny := _tiny_of(r))]
-    most, steps = max(found, key=lambda pair: pair[0].cost_ns / pair[1])
+    most, steps = max(_tiny_of(evidence), key=lambda pair: pair[0].cost_ns / pair[1])
     gaps = significant(most.gap_ns / steps / 1e6)
     return Answer(
         "warn",

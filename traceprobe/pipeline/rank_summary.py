@@ -45,8 +45,8 @@ from traceprobe.verdict.thresholds import FIXED
 
 MAX_KERNELS = 15
 MAX_KERNELS_OF_A_PHASE = 6
-MAX_FORWARD = 3
-"""Operators and lines of forward work without a backward pass."""
+MAX_SPENT = 3
+"""Names that the time of some kernels is told by: operators, kernels, lines."""
 MAX_NAME = 160
 MAX_KERNEL = 600
 """Characters of a name, and of that of a kernel, which can have kilobytes of template arguments."""
@@ -203,16 +203,12 @@ def _forward_only(
     found = forward_only(inside, account.process, trace.names)
     if found is None:
         return UNSET
-
-    def most(spent: Mapping[str, int]) -> dict[str, int]:
-        return {fit_table(name, MAX_NAME): ns for name, ns in islice(spent.items(), MAX_FORWARD)}
-
     return ForwardOnly(
         total_ns=found.ns,
         kernels=found.kernels,
         iterations=found.iterations,
-        operators=most(found.operators),
-        lines=most(found.lines),
+        operators=_most(found.operators, MAX_NAME),
+        lines=_most(found.lines, MAX_NAME),
     )
 
 
@@ -220,18 +216,21 @@ def _tiny_kernels(
     account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
 ) -> TinyKernels | UnsetType:
     longest_ns = int(FIXED.tiny_kernel_us * 1e3)
-    found = tiny_kernels(
-        inside, account.idle, account.process, trace.names, longest_ns, MAX_FORWARD
-    )
+    found = tiny_kernels(inside, account.idle, account.process, trace.names, longest_ns)
     if found is None:
         return UNSET
     return TinyKernels(
         count=found.count,
         total_ns=found.ns,
         gap_ns=found.gap_ns,
-        names={fit_table(name, MAX_KERNEL): ns for name, ns in found.names.items()},
-        lines={fit_table(line, MAX_NAME): ns for line, ns in found.lines.items()},
+        names=_most(found.names, MAX_KERNEL),
+        lines=_most(found.lines, MAX_NAME),
     )
+
+
+def _most(spent: Mapping[str, int], characters: int) -> dict[str, int]:
+    """The first of what is sorted by time already, with names that fit into a report."""
+    return {fit_table(name, characters): ns for name, ns in islice(spent.items(), MAX_SPENT)}
 
 
 def _double_precision(

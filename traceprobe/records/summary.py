@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from traceprobe.formatting import per
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
 from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.forward_only import ForwardOnly
@@ -292,7 +293,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def per(self) -> str:
         """What values over `steps` are, in words."""
-        return "per step" if self.iterations_used else "in the capture"
+        return per(self.iterations_used)
 
     @property
     def launch_idle_ns(self) -> int:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.codes import Kind
+from traceprobe.model.codes import Int64s, Kind
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.compiled_code import program_lines
 from traceprobe.timeline.intervals import Intervals
@@ -44,7 +44,6 @@ def tiny_kernels(
     process: ProcessTimeline,
     names: Sequence[str],
     longest_ns: int,
-    most: int,
 ) -> TinyKernels | None:
     """Those among operations of one device; None without any.
 
@@ -52,7 +51,7 @@ def tiny_kernels(
         ops: with columns kind, phase, name, thread, launch_t0, t0, t1.
         idle: when the device does nothing.
         names: of the trace.
-        longest_ns: the longest kernel that counts. most: names and lines that are wanted.
+        longest_ns: the longest kernel that counts.
     """
     found = ops.filter(
         (pl.col("kind") == int(Kind.KERNEL))
@@ -68,12 +67,12 @@ def tiny_kernels(
         count=len(length),
         ns=sum(length),
         gap_ns=int(np.minimum(_idle_after(found, idle), longest_ns).sum()),
-        names=spent_by(called, length, most),
-        lines=spent_by(lines, length, most),
+        names=spent_by(called, length),
+        lines=spent_by(lines, length),
     )
 
 
-def _idle_after(ops: pl.DataFrame, idle: Intervals) -> np.ndarray:
+def _idle_after(ops: pl.DataFrame, idle: Intervals) -> Int64s:
     """Idle time that begins as each operation ends; of those that end as one, it is the first's."""
     end = np.unique(ops["t1"].to_numpy())
     if not len(idle.t0):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from traceprobe.formatting import duration, listed, percent, significant, within_sentence
+from traceprobe.formatting import duration, listed, per, percent, significant, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound, Term, Verdict
@@ -193,11 +193,11 @@ def reasons(
         sentences += _other(ranks, beside, corrected.unexplained_wait)
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
         step = mean_step_ms(ranks)
-        per = "per step" if step is not None else "in the capture"
+        unit = per(step is not None)
         # What all that are there wait for one that is not looks like transfer.
         most = "at most " if len(ranks) < run.world_size else ""
         sentences.append(
-            f"collectives take {most}{duration(run.transfer_ns)} {per} for transfer and "
+            f"collectives take {most}{duration(run.transfer_ns)} {unit} for transfer and "
             f"{duration(run.skew_ns)} for waiting for other ranks"
         )
         sentences += late(run, step)
@@ -289,9 +289,9 @@ def _other(ranks: Sequence[Rank], beside: str, waiting: float) -> list[str]:
         text: sum(r.summary.partition_ns[name] or 0 for r in ranks) / steps
         for name, text in _OF_OTHER.items()
     }
-    per = "per step" if any(r.summary.iterations_used for r in ranks) else "in the capture"
+    unit = per(any(r.summary.iterations_used for r in ranks))
     told = [f"{text} {duration(ns)}" for text, ns in parts.items() if ns]
-    said = [f"what counts as other, {per}{beside}: {', '.join(told)}"] if told else []
+    said = [f"what counts as other, {unit}{beside}: {', '.join(told)}"] if told else []
     if waiting >= FIXED.reported_part:
         said.append(
             f"{percent(waiting)} is waiting for ranks that are late for no visible cause, and "
