@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from tests.report_factory import MS, make_rank
 from traceprobe.model.taxonomy import BUSY, PARTITION
+from traceprobe.records.host_activity import HostActivity
 from traceprobe.records.rank import Rank, StepMarker
 from traceprobe.records.report import Quality
 from traceprobe.records.run import Run
-from traceprobe.records.summary import Communication, HostActivity
+from traceprobe.records.summary import Communication
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.confidence import terms as confidence_terms
 from traceprobe.verdict.correction import correct

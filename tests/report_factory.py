@@ -19,6 +19,7 @@ from traceprobe.records.ablation import (
     Variant,
     VariantName,
 )
+from traceprobe.records.host_activity import HostActivity
 from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Rank, StepMarker
 from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.records.report import (
@@ -36,7 +37,6 @@ from traceprobe.records.run import Run
 from traceprobe.records.summary import (
     CollectiveGroup,
     Communication,
-    HostActivity,
     HostToDevice,
     KernelShare,
     Operation,

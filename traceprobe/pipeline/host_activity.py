@@ -14,7 +14,7 @@ from msgspec import UNSET
 from traceprobe.model.codes import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
 from traceprobe.pipeline.host_stalls import collected, gives_back, host_stalls
-from traceprobe.records.summary import HostActivity, SetUpCalls
+from traceprobe.records.host_activity import HostActivity, SetUpCalls
 from traceprobe.timeline.cold_start import SetUp, find_set_up
 from traceprobe.timeline.compiled_code import compilations
 from traceprobe.timeline.device_timeline import DeviceTimeline
