@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from tests import records
 from tests.records import communication
 from tests.report_factory import make_collectives
-from tests.test_findings import find, found
+from tests.test_findings import evidence, find, found
 from tests.test_verdict import step
+from traceprobe.findings.message_advice import remedy
 from traceprobe.records.summary import CollectiveGroup
 
 
@@ -105,6 +106,21 @@ def test_buckets_are_advised_by_what_they_can_hide(parts, total, words):
     busy = {**rank.summary.busy_ns, "communication": total * records.MS * records.STEPS}
     rank = replace(rank, summary=replace(rank.summary, busy_ns=busy))
     assert words in find("communication-exposed", rank).advice
+
+
+@pytest.mark.parametrize(
+    ("gb", "cost", "doubt"),
+    # Over NVLink kernels lose 0.1 to 0.7 of what is hidden, over a slow wire no more than a tenth.
+    [(20, 0.4, 0.5), (None, 0.4, 0.5), (1, 0.05, 0.05 / 0.95)],
+)
+def test_kernels_that_hide_communication_get_slower(gb, cost, doubt):
+    parts = {"backward": 300, "communication": 100}
+    sent = replace(communication(100), bytes_per_step=gb and gb * 10**9)
+    rank = records.rank(parts, communication=sent)
+    changes = remedy(evidence(rank), 100.0, small=False, overlap_pct=0.0).changes
+    assert changes.overlapped == {"communication"}
+    assert changes.speedup == {"backward": pytest.approx(300 / (300 + cost * 100), abs=1e-4)}
+    assert changes.margin == pytest.approx(doubt)
 
 
 @pytest.mark.parametrize(

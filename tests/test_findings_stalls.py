@@ -255,6 +255,24 @@ def test_compilation_under_nsight_is_told_by_the_ranges_of_the_recording(tmp_pat
     assert finding(report, "cold-start").status == "pass"
 
 
+@pytest.mark.parametrize(("write", "suffix"), [(kineto.write, "json"), (nsight.write, "sqlite")])
+@pytest.mark.parametrize("then", ["call", "nothing"])
+def test_until_compiled_code_begins_its_compilation_goes_on(tmp_path, write, suffix, then):
+    """Guards are written and code is loaded after the last stage, in which no range is open."""
+
+    def compiles_early(script, at, k):
+        script.range("_compile.compile_inner (dynamo_timed)", at + 2 * MS, at + 4 * MS)
+        if then == "call":
+            script.call("cudaStreamIsCapturing", at + 5 * MS, at + 5 * MS + 1_000)
+
+    report = report_of(loop(compiles_early), tmp_path, write, suffix)
+    (rank,) = report.ranks
+    # The next kernel's operator begins before its launch; Nsight Systems has no operators.
+    launched = 6 * MS - (30_000 if suffix == "json" else 20_000)
+    lasts = rank.summary.host.compilations.host_ns / rank.summary.steps
+    assert lasts == (5 * MS if then == "call" else launched) - 2 * MS
+
+
 def test_compilation_in_the_first_steps_is_set_up(tmp_path):
     report = report_of(loop(compiles, (0, 1, 2)), tmp_path)
     assert finding(report, "recompilation").status == "not-applicable"

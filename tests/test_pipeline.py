@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 import traceprobe
 from tests.builders import memory
 from tests.builders.pipeline import Pipeline
+from traceprobe.errors import ImpossibleChange
+from traceprobe.replay.predict import predict, prepare
+from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.pipeline import bubble_ms, schedule
 
 
@@ -112,3 +115,65 @@ def test_stages_are_counted_only_where_all_ranks_are_there():
 def test_without_messages_there_is_no_pipeline():
     report = analyze(Pipeline(1, 4))
     assert finding(report).status == "not-applicable"
+
+
+LONG = {
+    "forward_ns": 1_000_000,
+    "backward_ns": 2_000_000,
+    "transfer_ns": 1_000,
+    "ahead": True,
+    "named": True,
+}
+
+
+def step_ms(report):
+    return sum(r.summary.step_ms.mean for r in report.ranks) / len(report.ranks)
+
+
+def scaled(factor):
+    passes = {name: round(factor * LONG[name]) for name in ("forward_ns", "backward_ns")}
+    return {**LONG, **passes}
+
+
+@pytest.mark.parametrize(
+    ("stages", "schedule"), [(2, "gpipe"), (3, "gpipe"), (4, "gpipe"), (2, "1f1b")]
+)
+def test_stages_made_equally_long_are_predicted_to_wait_as_equal_ones_do(stages, schedule):
+    uneven = analyze(Pipeline(stages, 8, schedule=schedule, slower={1: 3}, **LONG))
+    found = finding(uneven, "communication-skew")
+    assert "work shared evenly by the ranks" in found.evidence[-1]
+    # One stage of three times the length: the mean of all.
+    mean = (stages - 1 + 3) / stages
+    even = analyze(Pipeline(stages, 8, schedule=schedule, **scaled(mean)))
+    predicted = step_ms(uneven) - found.predicted.ms
+    assert predicted == pytest.approx(step_ms(even), rel=0.01)
+    assert step_ms(even) < 0.9 * step_ms(uneven)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 2), (2, 3), (4, 4)])
+def test_with_twice_as_many_micro_batches_stages_are_predicted_to_wait_half_as_long(
+    stages, micro_batches, schedule
+):
+    few = analyze(Pipeline(stages, micro_batches, schedule=schedule, **LONG))
+    found = finding(few)
+    assert "twice as many micro-batches" in found.evidence[-1]
+    more = analyze(Pipeline(stages, 2 * micro_batches, schedule=schedule, **scaled(0.5)))
+    predicted = step_ms(few) - found.predicted.ms
+    assert predicted == pytest.approx(step_ms(more), rel=0.01)
+    assert step_ms(more) < 0.9 * step_ms(few)
+
+
+def test_only_a_pipeline_has_micro_batches():
+    run = prepare(analyze(Pipeline(2, 2, **LONG)))
+    assert predict(run, Changes(micro_batches=4.0)).predicted < run.now
+    alone = prepare(analyze(Pipeline(2, 2, **LONG), 0))
+    with pytest.raises(ImpossibleChange, match="no pipeline"):
+        predict(alone, Changes(micro_batches=4.0))
+
+
+def test_both_changes_of_a_pipeline_together():
+    plan = Pipeline(2, 2, slower={1: 3}, **LONG)
+    run = prepare(analyze(plan))
+    both = predict(run, Changes(removed=frozenset({"skew"}), micro_batches=2.0)).predicted
+    assert both == pytest.approx(step_ms(analyze(Pipeline(2, 4, **scaled(1.0)))), rel=0.01)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.slowbench.answers import NONE, Answer, Said
@@ -184,10 +185,10 @@ def _predicted(
     was then is in the prediction. What is left without the cause is what both have in common.
     """
     for one, causes in said:
-        cause = next((c for c in row["causes"] if c["id"] in causes), None)
-        if cause is not None and one.saving_ms is not None and step_ms is not None:
+        mine = _named_causes(row, causes)
+        if mine and one.saving_ms is not None and step_ms is not None:
             most, expected, least = (step_ms - ms for ms in one.saving_ms)
-            low, without, high = _without(row, cause)
+            low, without, high = _without(row, mine)
             near = low <= most and least <= high
             return round(expected / without - 1, 4), least <= without <= most, near
     return None, None, None
@@ -197,14 +198,32 @@ def _advised(row: Mapping[str, Any], said: Named) -> tuple[float, float] | None:
     if not said or said[0][0].saving_ms is None:
         return None
     first, causes = said[0]
-    gained = next((cause["ms"] for cause in row["causes"] if cause["id"] in causes), None)
-    return None if gained is None else (first.saving_ms[1], gained)
+    mine = _named_causes(row, causes)
+    if not mine:
+        return None
+    gained = mine[0]["ms"] if len(mine) == 1 else round(row["slow_ms"] - _without(row, mine)[1], 4)
+    return first.saving_ms[1], gained
 
 
-def _without(row: Mapping[str, Any], cause: Mapping[str, Any]) -> tuple[float, float, float]:
-    """The step without a cause, as it was measured, and the ends of its interval, ms."""
+def _named_causes(row: Mapping[str, Any], names: frozenset[str]) -> list[Mapping[str, Any]]:
+    """The causes of a case that something said stands for."""
+    return [cause for cause in row["causes"] if cause["id"] in names]
+
+
+def _without(
+    row: Mapping[str, Any], causes: Sequence[Mapping[str, Any]]
+) -> tuple[float, float, float]:
+    """The step without some causes, as it was measured, and the ends of its interval, ms.
+
+    Without one of two the other stays. Rows of recordings that were timed before blocks were kept
+    have the difference alone.
+    """
+    every = len(causes) == len(row["causes"])
+    form = "healthy" if every else f"without {causes[0]['id']}"
+    steps = [block["ms"] for block in row.get("blocks", {}).get(form, ())]
+    if steps:
+        return min(steps), row["healthy_ms"] if every else fmean(steps), max(steps)
+    cause = max(causes, key=lambda each: each["ms"])
+    without = row["healthy_ms"] if every else row["slow_ms"] - cause["ms"]
     low, high = row["slow_ms"] - cause["high"], row["slow_ms"] - cause["low"]
-    # Of two causes the other one stays; what was measured then is known by the difference alone.
-    alone = len(row["causes"]) == 1
-    without = row["healthy_ms"] if alone else row["slow_ms"] - cause["ms"]
     return min(low, without), without, max(high, without)

@@ -25,7 +25,7 @@ def score(folders: Sequence[Path]) -> dict[str, Any]:
     versions: dict[str, str] = {}
     cases = []
     for folder in folders:
-        own = rows_of(folder)
+        own = _with_blocks(rows_of(folder))
         rows += own
         answers = answers_of(folder)
         versions.update({tool: told for (_, tool), (told, _) in answers.items()})
@@ -40,6 +40,14 @@ def score(folders: Sequence[Path]) -> dict[str, Any]:
         "scored_on": machine(),
         "cases": sorted(cases, key=lambda case: case["id"]),
     }
+
+
+def _with_blocks(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with the blocks that they were timed in, which one of two twins holds."""
+    by_id = {row["id"]: row.get("blocks") for row in rows}
+    return [
+        {**row, "blocks": row.get("blocks") or by_id.get(row.get("twin")) or {}} for row in rows
+    ]
 
 
 def _case(row: Mapping[str, Any], answers: Mapping[str, Answer]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from tests.builders.scenario import COMM_STREAM, Message, Process, Scenario, Scr
 
 Schedule = Literal["gpipe", "1f1b"]
 Task = tuple[str, int]
+BETWEEN_NS = 500
+"""From the end of a step to the next, where the host waits for the end."""
 NAME = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 
 
@@ -28,6 +30,8 @@ class Pipeline:
         steps: recorded ones; the one before them, which fills the pipeline, is not.
         slower: factor by which a stage is slower than the others.
         named: whether messages say between which ranks they go.
+        ahead: whether the host launches all of a step at once, and waits for its end; else it
+            launches each operation just before.
     """
 
     stages: int
@@ -39,6 +43,7 @@ class Pipeline:
     steps: int = 6
     slower: dict[int, int] = field(default_factory=dict)
     named: bool = False
+    ahead: bool = False
 
     def tasks(self, stage: int) -> list[Task]:
         """Forward (F) and backward (B) passes of a stage in a step, in order."""
@@ -65,6 +70,7 @@ class _Played:
         self.asked: dict[tuple[int, int, Task], int] = {}
         self.done: dict[tuple[int, int, Task], int] = {}
         self.start: dict[tuple[int, int, Task], int] = {}
+        self.launched = 0
         todo = [
             [(step, task) for step in range(plan.steps + 1) for task in plan.tasks(stage)]
             for stage in range(plan.stages)
@@ -98,6 +104,8 @@ class _Played:
         lasts = self.plan.forward_ns if task[0] == "F" else self.plan.backward_ns
         self.start[key] = begin
         self.done[key] = self.free[stage] = begin + lasts * self.plan.slower.get(stage, 1)
+        if self.plan.ahead and task == self.plan.tasks(stage)[-1]:
+            self.free[stage] += BETWEEN_NS
 
     def record(self, stage: int) -> Scenario:
         plan = self.plan
@@ -107,16 +115,25 @@ class _Played:
         begins = {**first, plan.steps + 1: 1_000_000 + self.free[stage]}
         for k in recorded:
             script.range(f"step {k}", begins[k] - 60, begins[k + 1] - 60)
+            self.launched = begins[k] - 50
             for task in plan.tasks(stage):
                 key = (stage, k, task)
                 self._message(script, stage, stage, k, task)
                 kernel = (1_000_000 + self.start[key], 1_000_000 + self.done[key])
-                call = max(kernel[0] - 50, begins[k] - 50)
-                script.op("kernel", *kernel, (call, call + 5))
+                script.op("kernel", *kernel, self._call(max(kernel[0] - 50, begins[k] - 50)))
                 after = stage + 1 if task[0] == "F" else stage - 1
                 if 0 <= after < plan.stages:
                     self._message(script, stage, after, k, task)
+            if plan.ahead:
+                script.call("cudaDeviceSynchronize", self.launched, begins[k + 1] - 65)
         return script.build()
+
+    def _call(self, late: int) -> tuple[int, int]:
+        """When an operation is launched: `late`, or right after the one before it."""
+        if not self.plan.ahead:
+            return late, late + 5
+        self.launched += 1
+        return self.launched - 1, self.launched
 
     def _message(self, script: Script, stage: int, receiver: int, step: int, task: Task) -> None:
         """The kernel of the message that `receiver` needs for a task, on `stage`."""
@@ -129,7 +146,7 @@ class _Played:
         call = begin - (40 if stage == receiver else 75)  # sent before the step ends
         pair = (min(source, receiver), max(source, receiver))
         script.op(
-            *("comm", begin, end, (call, call + 5)),
+            *("comm", begin, end, self._call(call)),
             stream=COMM_STREAM + (stage == receiver) + 2 * (receiver > source),
             name=NAME,
             message=Message("send", ranks=pair, group=str(pair)) if self.plan.named else None,

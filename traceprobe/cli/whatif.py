@@ -59,6 +59,16 @@ def command(
         float | None,
         typer.Option(metavar="MB", rich_help_panel=CHANGES, help="Size of DDP's buckets."),
     ] = None,
+    micro_batches: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            max=MOST_BATCHES,
+            metavar="FACTOR",
+            rich_help_panel=CHANGES,
+            help="Times as many micro-batches of a pipeline, each as much smaller.",
+        ),
+    ] = 1,
     accumulate: Annotated[
         int,
         typer.Option(
@@ -85,7 +95,9 @@ def command(
     from traceprobe.errors import ImpossibleChange, UsageError
     from traceprobe.whatif.summary import what_if
 
-    asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)
+    asked = _changes(
+        remove or [], overlap or [], speedup or [], bucket_mb, micro_batches, accumulate
+    )
     delivery = Delivery(
         targets=output or [],
         redact=redact,
@@ -103,7 +115,12 @@ def command(
 
 
 def _changes(
-    remove: list[str], overlap: list[str], speedup: list[str], mb: float | None, accumulate: int
+    remove: list[str],
+    overlap: list[str],
+    speedup: list[str],
+    mb: float | None,
+    micro_batches: float,
+    accumulate: int,
 ) -> Changes | None:
     """The changes that were asked for; None without any."""
     from traceprobe.replay import scenario as changes
@@ -119,15 +136,15 @@ def _changes(
                 misused(f"{option} {name}: not one of {', '.join(known)}")
     if mb is not None and not 1e-3 <= mb <= 1e6:
         misused(f"--bucket-mb {mb:g}: must be a number of MB from 0.001 to 1,000,000")
-    if not remove and not overlap and not factors and mb is None and accumulate == 1:
-        return None
-    return changes.Changes(
+    asked = changes.Changes(
         removed=frozenset(remove),
         overlapped=frozenset(overlap),
         speedup=factors,
         bucket_mb=mb,
+        micro_batches=micro_batches,
         accumulate=accumulate,
     )
+    return None if asked == changes.Changes() else asked
 
 
 def _factor(text: str) -> tuple[str, float]:

@@ -85,7 +85,7 @@ def bus_bandwidth(evidence: Evidence) -> Answer:
         ],
         evidence.saving(saved, "communication") if slow else None,
         _advice(largest) if slow else "",
-        changes=_at_full_speed(evidence, saved),
+        changes=_over_nvlink(evidence, total * (1 - gbps / (FIXED.reached_bandwidth * peak))),
     )
 
 
@@ -93,8 +93,8 @@ def _advice(largest: Message) -> str:
     return TRANSPORT if largest.channels != 1 else LIMITED + TRANSPORT.removeprefix("NCCL ")
 
 
-def _at_full_speed(evidence: Evidence, saved: float) -> Changes | None:
-    """All collectives faster by what the large ones can be."""
+def _over_nvlink(evidence: Evidence, saved: float) -> Changes | None:
+    """All collectives faster by what the large ones usually are over NVLink."""
     busy = evidence.busy_ms("communication")
     if not 0 < saved < busy:
         return None

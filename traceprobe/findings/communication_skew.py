@@ -10,6 +10,7 @@ from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import duration, significant
 from traceprobe.records.run import Run
 from traceprobe.replay.scenario import Changes
+from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
 from traceprobe.verdict.wording import late
 
@@ -89,15 +90,15 @@ def communication_skew(evidence: Evidence) -> Answer:
         ],
         evidence.saving(waited, *classes),
         _advice(run, more) if who else SLOWEST,
-        changes=_changes(run),
+        changes=_changes(run, pipelined=bubble_ms(evidence.ranks) is not None),
     )
 
 
-def _changes(run: Run) -> Changes:
+def _changes(run: Run, *, pipelined: bool) -> Changes:
     """What mending it changes: nobody shares out a slow host, or a slow loader, evenly."""
-    if run.straggler_rank is None:
-        return Changes(removed=frozenset({"skew"}))
     shared = run.straggler_cause not in ("io", "overhead")
+    if run.straggler_rank is None or (pipelined and shared):
+        return Changes(removed=frozenset({"skew"}))
     return Changes(removed=frozenset({"straggler"}), margin=FIXED.shared_evenly if shared else 0.0)
 
 

@@ -15,6 +15,7 @@ from traceprobe.findings.owned_time import KERNEL_PHASES
 from traceprobe.formatting import per, percent, significant
 from traceprobe.model.sidecar import Block, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, TRANSFERS
+from traceprobe.records.class_bound import UNSEEN
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms, removable_ms
@@ -36,8 +37,6 @@ from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 HOST_IDLE = ("idle_host", "idle_latency")
 """What `Evidence.host_ms` is part of."""
-UNSEEN = frozenset({"idle_data_wait", "h2d"})
-"""Classes that a short capture may show less of than the run has; see `Evidence.unseen_ms`."""
 _UPDATE = r"(^| / )Optimizer\.step#"
 """Ranges that PyTorch writes around an update, among those around an owner."""
 
@@ -185,12 +184,12 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         most = max(steps, default=ms)
         if classes:
             most = min(most, self.most_ms(*classes))
-        if not classes or set(classes) & UNSEEN:
-            most += self.unseen_ms()
+        bounds = [name for name, names in UNSEEN.items() if not classes or names & set(classes)]
+        most += max(map(self.unseen_ms, bounds), default=0.0)
         if self.quality.observer_effect is not None:
             step_ms = self.corrected_step_ms()
             most = min(most, step_ms)
-            if set(classes) & UNSEEN:
+            if set(classes) & UNSEEN["io"]:
                 most = min(most, self.verdict.shares.get("io", 1.0) * step_ms + self.unseen_ms())
         rounded = round(min(ms, most), 6)
         if rounded <= 0 or not self.has_steps:
@@ -261,15 +260,18 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
             return self.quality.observer_effect.step_ms
         return self.step_ms() if self.drift is None else self.drift.after.step_ns / 1e6
 
-    def unseen_ms(self) -> float:
+    def unseen_ms(self, bound: str = "io") -> float:
         """What a step lasts longer without a profiler than in the capture.
 
-        The pace of loaders and of copies from pageable memory varies, so a short capture may have
-        been lucky. An upper bound for them has to allow for what it did not show. Where a run
-        hardly waits for either, a longer step has other reasons.
+        The pace of loaders and of copies from pageable memory varies, and so do pauses of the host,
+        so a short capture may have been lucky. An upper bound for them has to allow for what it did
+        not show. Where a run has hardly any of it, a longer step has other reasons.
+
+        Args:
+            bound: of `UNSEEN`.
         """
         effect = self.quality.observer_effect
-        if effect is None or self.verdict.shares.get("io", 0.0) < self.thresholds.notable:
+        if effect is None or self.verdict.shares.get(bound, 0.0) < self.thresholds.notable:
             return 0.0
         return max(effect.step_ms - effect.profiled_step_ms, 0.0)
 
@@ -367,7 +369,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
             return ms
         idle = self.exclusive_ms(*IDLE_CAUSES)
         rest = max(FIXED.host_kept * (self.step_ms() - ms), self.step_ms() - idle)
-        return min(max(self.corrected_step_ms() - rest, ms), max(self.host_ms(), ms))
+        most = self.host_ms() + self.unseen_ms("overhead")
+        return min(max(self.corrected_step_ms() - rest, ms), max(most, ms))
 
     def skew_left_ms(self, ms: float) -> float:
         """What there is without the profiler, too, of some waiting for other ranks.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import fmean
 
 import msgspec
+from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.model.contention import HIDDEN_COST, SLOW_GBPS
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -19,27 +22,27 @@ _LESS = (
     "Send less: accumulate gradients over more batches (`no_sync()`), reduce in bf16, or give each "
     "rank more work."
 )
-_HIDDEN = Changes(overlapped=frozenset({"communication"}))
 
 
 class Remedy(msgspec.Struct, frozen=True):
     """What to do first and then, and what the iterations are played with.
 
     Args:
+        hides: whether what is played is that communication is hidden, besides.
         gradients: whether it is about the gradients of a model of which each rank has all.
     """
 
     first: str
     then: str = ""
-    changes: Changes | None = _HIDDEN
+    changes: Changes | None = None
     gradients: bool = True
+    hides: bool = False
 
 
 FORWARD_ONLY = Remedy(
     "These steps have no backward pass and no update, so no gradients are sent: the model itself "
     "communicates, as where its tensors, sequences or experts are split. Split it over fewer GPUs, "
     "or over such as NVLink joins, and give each rank more work.",
-    changes=None,
     gradients=False,
 )
 EXCHANGE = Remedy(
@@ -48,6 +51,7 @@ EXCHANGE = Remedy(
     "need it, such as that of another part of the batch, balance what the ranks send each other, "
     "or send 16 bits.",
     gradients=False,
+    hides=True,
 )
 SHARDS = Remedy(
     "Most of it gathers and scatters sharded parameters: fetch them before they are needed "
@@ -56,6 +60,7 @@ SHARDS = Remedy(
     "Send less: keep parameters gathered after the forward pass (`reshard_after_forward=False`) "
     "where memory allows, communicate in bf16, or give each rank more work.",
     gradients=False,
+    hides=True,
 )
 FEWER = Remedy(
     "Send fewer and larger messages: raise `bucket_cap_mb`.",
@@ -66,6 +71,7 @@ EARLIER = Remedy(
     "Reduce during the backward pass, as DDP does: now no communication is hidden. Several "
     "messages (a smaller `bucket_cap_mb`, the default first bucket) let the first start early.",
     _LESS,
+    hides=True,
 )
 TOO_LONG = Remedy(
     _LESS,
@@ -73,18 +79,28 @@ TOO_LONG = Remedy(
     Changes(speedup={"communication": FIXED.less_traffic}),
 )
 OVERLAP = Remedy(
-    "Tune `bucket_cap_mb` so that the all-reduce starts earlier in the backward pass.", _LESS
+    "Tune `bucket_cap_mb` so that the all-reduce starts earlier in the backward pass.",
+    _LESS,
+    hides=True,
 )
 
 
 def remedy(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct: float) -> Remedy:
-    """What fits this run.
+    """What fits this run, with all that it is played with.
 
     Args:
         transfer_ms: what all messages of a step take, hidden or not.
         small: whether the messages are small.
         overlap_pct: how much of communication is hidden.
     """
+    found = _fitting(evidence, transfer_ms, small=small, overlap_pct=overlap_pct)
+    if not found.hides:
+        return found
+    phases = ("backward", "recompute") if found.gradients else ("forward", "backward", "recompute")
+    return replace(found, changes=_hidden(evidence, transfer_ms, phases))
+
+
+def _fitting(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct: float) -> Remedy:
     if evidence.busy_ms("forward") and not evidence.busy_ms(*_OF_TRAINING):
         return FORWARD_ONLY
     exposed = _exposed_ns(evidence)
@@ -99,6 +115,31 @@ def remedy(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct: 
     if 0 < backward < transfer_ms:
         return TOO_LONG
     return EARLIER if overlap_pct < FIXED.barely_overlapped else OVERLAP
+
+
+def _hidden(evidence: Evidence, transfer_ms: float, phases: Sequence[str]) -> Changes:
+    """Communication hidden by some phases, whose kernels get slower beside it."""
+    hidden = frozenset({"communication"})
+    beside = {name: ms for name in phases if (ms := evidence.busy_ms(name))}
+    if not beside:
+        return Changes(overlapped=hidden)
+    least, likely, most = HIDDEN_COST["slow" if _slow_wire(evidence, transfer_ms) else "fast"]
+    exposed = min(evidence.exclusive_ms("communication"), transfer_ms)
+    usual = sum(beside.values())
+    factor = round(usual / (usual + likely * exposed), 4)
+    return Changes(
+        overlapped=hidden,
+        speedup=dict.fromkeys(beside, factor),
+        margin=(most - least) / 2 / (1 - likely),
+    )
+
+
+def _slow_wire(evidence: Evidence, transfer_ms: float) -> bool:
+    """Whether messages of known sizes are slower than over links between GPUs."""
+    records = [rank.summary.communication for rank in evidence.ranks]
+    sizes = [each.bytes_per_step for each in records if each is not None]
+    known = [size for size in sizes if size is not None]
+    return bool(known) and fmean(known) < SLOW_GBPS * 1e6 * transfer_ms
 
 
 def brief(evidence: Evidence) -> bool:

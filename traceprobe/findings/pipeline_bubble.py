@@ -6,6 +6,7 @@ from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import percent
 from traceprobe.records.report import Status
+from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.pipeline import Schedule, bubble_ms, schedule
 from traceprobe.verdict.thresholds import FIXED
 
@@ -60,6 +61,7 @@ def pipeline_bubble(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms, "communication") if matters else None,
         "" if not matters else f"{BALANCE} {MORE}" if longer else MORE,
+        changes=Changes(micro_batches=2.0) if matters else None,
     )
 
 

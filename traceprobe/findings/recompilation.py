@@ -29,8 +29,9 @@ _ADVICE = (
     "recompilation",
     title="`torch.compile` compiles again and again",
     definition="Time in stages of compilation, by the ranges that PyTorch writes around them, or "
-    "traceprobe where it records with Nsight Systems, in at least three used iterations, one of "
-    "them in the second half: before, a program may get warm. The saving is the idle time in them "
+    "traceprobe where it records with Nsight Systems, each until its thread makes a call or begins "
+    "an operator, as what was compiled does, in at least three used iterations, one of them in the "
+    "second half: before, a program may get warm. The saving is the idle time in them "
     "and after them until the host is ahead again, no more than they last, or more without a "
     "profiler, as of `allocator-stalls`. Where only long iterations compile, `long-iterations` "
     "counts it.",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import UnsetType
 
-from traceprobe.findings.device_waits import device_waits
-from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.device_waits import DeviceWaits, device_waits
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.owned_time import waiting_operators
 from traceprobe.findings.recorded_cores import taken
 from traceprobe.findings.rule import NO_CALLS, Answer, rule
@@ -28,7 +28,8 @@ MOST_PLACES = 3
     "be earlier by that, and what it does after them takes its time in either case. To that comes "
     "what the host does only to read values, and what the profiler slowed it by, without which it "
     "would wait for longer. Waiting for data is not counted. The saving is that idle time. Where "
-    "it is more than half of all overhead, what the verdict keeps of that decides the state, "
+    "it is more than half of all overhead, the saving has the latency of launches, too, since a "
+    "host that is ahead hides it, and what the verdict keeps of overhead decides the state, "
     "without what other programs took of a busy machine: `host-overhead` then asks for what is "
     "left.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '
@@ -40,6 +41,7 @@ def synchronization(evidence: Evidence) -> Answer:
     if not evidence.observed("idle_sync"):
         return NO_CALLS
     waits = device_waits(evidence)
+    most, classes = _bound(evidence, waits)
     copies = _copies(evidence)
     removed = {"sync", "reads"} if waits.reading_ms else {"sync"}
     share = waits.seen_ms / (evidence.corrected_step_ms() or 1.0)
@@ -55,11 +57,24 @@ def synchronization(evidence: Evidence) -> Answer:
             f"{evidence.amount(waits.seen_ms)} of idle GPU in them and until the host is ahead "
             "again, as far as the calls delayed the host",
         ],
-        evidence.saving(waits.most_ms, "idle_sync", "idle_host") if waits.matters else None,
+        evidence.saving(most, *classes) if waits.matters else None,
         _advice(copies, _named(evidence), waits.per_step),
         evidence.sites("idle_sync"),
         Changes(removed=frozenset(removed), margin=FIXED.usual_margin if waits.reading_ms else 0.0),
     )
+
+
+def _bound(evidence: Evidence, waits: DeviceWaits) -> tuple[float, tuple[str, ...]]:
+    """The most that is saved, and of which classes.
+
+    Of a host that is ahead no launch is late. Where waiting explains most of what is overhead, the
+    latency of launches goes with it, and what the capture does not show.
+    """
+    if not waits.explain:
+        return waits.most_ms, ("idle_sync", "idle_host")
+    latency = evidence.exclusive_ms("idle_latency") - evidence.held_ms()
+    most = waits.most_ms + latency + evidence.unseen_ms("overhead")
+    return min(most, evidence.overhead_ms()), ("idle_sync", *HOST_IDLE)
 
 
 def _named(evidence: Evidence) -> Mapping[str, float]:

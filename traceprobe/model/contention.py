@@ -29,6 +29,14 @@ SLOWDOWN_OF_OTHERS = SLOWDOWN["other"]
 SLOW_GBPS = 30.0
 """Data of messages per time of collectives, GB/s, below which a wire counts as slow: between what
 was measured of the two, 3 and 240."""
+HIDDEN_COST: Mapping[str, tuple[float, float, float]] = {
+    "fast": (0.1, 0.4, 0.7),
+    "slow": (0.0, 0.05, 0.1),
+}
+"""How much longer kernels take, of what a collective takes alone, once it runs beside them: at
+least, likely and at most, by the wire. It is how much longer the collective gets there, times what
+kernels lose meanwhile: over NVLink 1.7 × (1 − 1/1.3), from 1.03 × (1 − 1/1.1) to
+2.25 × (1 − 1/1.45)."""
 GRAPH_GAP_NS = 700
 """Time between two kernels of one stream of a CUDA graph: of a replay, less the durations that a
 profiler shows of the same kernels launched one by one. Measured: 640 to 780 ns for kernels up to

@@ -8,9 +8,10 @@ from itertools import chain
 from msgspec import UNSET
 
 from traceprobe.errors import InternalError
-from traceprobe.findings.evidence import UNSEEN
+from traceprobe.records.class_bound import class_bound_ms
 from traceprobe.records.numbers import SHARE_ROUNDING
-from traceprobe.records.rank import Rank, removable_ms
+from traceprobe.records.prediction import PredictedSaving
+from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Input, Quality, Report, Verdict
 from traceprobe.records.run import straggler_of
 from traceprobe.system import shell
@@ -68,16 +69,16 @@ def _saving_problems(
     findings: Sequence[Finding], straggler: int | None, ranks: Sequence[Rank], quality: Quality
 ) -> Iterator[str]:
     """Nothing saves more of a class than there is; what a short capture hides comes on top."""
-    effect = quality.observer_effect
-    unseen = effect.step_ms - effect.profiled_step_ms if effect is not None else 0.0
     for finding in findings:
         saving, classes = finding.saving_ms_per_step, finding.saving_of
         if saving is None or classes is UNSET or not classes:
             continue
-        most = removable_ms(ranks, classes, straggler)
-        most += max(unseen, 0.0) if UNSEEN & set(classes) else 0.0
-        if saving > most * (1 + SHARE_ROUNDING) + 1e-3:
-            yield f"{finding.id} saves {saving} ms of {most:.6f} in {', '.join(classes)}"
+        most = class_bound_ms(ranks, classes, straggler, quality.observer_effect)
+        told = [saving]
+        if isinstance(finding.predicted, PredictedSaving):
+            told.append(finding.predicted.high_ms)
+        if max(told) > most * (1 + SHARE_ROUNDING) + 1e-3:
+            yield f"{finding.id} saves {max(told)} ms of {most:.6f} in {', '.join(classes)}"
 
 
 def message(problems: Sequence[str], inputs: Sequence[Input]) -> str:

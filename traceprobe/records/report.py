@@ -327,7 +327,7 @@ class Report(Rendered, frozen=True, kw_only=True):
             predicted = finding.predicted
             if isinstance(predicted, PredictedSaving):
                 yield from predicted.problems()
-                if predicted.high_ms > (saving or 0.0) + 1e-3:
+                if predicted.ms > (saving or 0.0) + 1e-3:
                     yield f"{finding.id} is predicted to save more than it can"
         if isinstance(self.joint, JointPrediction):
             yield from self._joint_problems(self.joint)

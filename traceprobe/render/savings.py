@@ -34,6 +34,7 @@ def gain(predicted: PredictedSaving | UnsetType, most_ms: float) -> str:
 
 def interval(predicted: PredictedSaving, most_ms: float) -> str:
     """Where nine of ten measurements lie, and what none exceeds: `6.9 to 9.0; up to 11`."""
+    most_ms = max(most_ms, predicted.high_ms)
     low, high, most = (significant(ms) for ms in (predicted.low_ms, predicted.high_ms, most_ms))
     return f"{low} to {high}" if high == most else f"{low} to {high}; up to {most}"
 

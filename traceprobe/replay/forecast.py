@@ -1,7 +1,8 @@
 """What findings save, predicted: the iterations played again with what each asks for, and together.
 
-A prediction is no more than the upper bound of its finding, which knows what the replay does not:
-that nobody saves more of a class than there is. Both ends of its interval are held to that, too.
+A prediction is no more than what its finding holds to be the most, which knows what the replay does
+not. Where that is waiting it is uncertain, too: the interval ends only where nobody saves more of
+the classes that a finding is about.
 Of a finding that other ones name causes of (`CAUSES`), the prediction is of what mending it saves
 once these are mended.
 """
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import listed
+from traceprobe.records.class_bound import UNSEEN, class_bound_ms
 from traceprobe.records.finding_order import CAUSES, in_order
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import Rank, removable_ms
@@ -49,7 +51,7 @@ def forecast(
         return report, UNSET
     gains = _gains(run, asked, {f.id: f.saving_ms_per_step or 0.0 for f in report.findings})
     findings = [
-        _predicted(finding, gains[finding.id], asked) if finding.id in gains else finding
+        _predicted(finding, gains[finding.id], asked, run) if finding.id in gains else finding
         for finding in report.findings
     ]
     report = replace(report, findings=in_order(findings))
@@ -104,14 +106,22 @@ class _Gain(msgspec.Struct, frozen=True):
         """What of it is left where other changes gain so much of it."""
         return _Gain(self.ms - other, self.low - other, self.high - other)
 
-    def within(self, least: float, most: float) -> _Gain:
-        """No less and no more than this; the lower end moves with it and may be less."""
+    def within(self, least: float, most: float, highest: float = 0.0) -> _Gain:
+        """No less and no more than this; the lower end moves with it and may be less.
 
-        def kept(ms: float, floor: float) -> float:
-            return round(min(max(ms, floor), most), 6)
+        Args:
+            highest: what the upper end may be, where that is more than `most`.
+        """
+
+        def kept(ms: float, floor: float, ceiling: float) -> float:
+            return round(min(max(ms, floor), ceiling), 6)
 
         low = self.low - max(self.ms - most, 0.0)
-        return _Gain(kept(self.ms, least), kept(low, 0.0), kept(self.high, least))
+        return _Gain(
+            kept(self.ms, least, most),
+            kept(low, 0.0, most),
+            kept(self.high, least, max(most, highest)),
+        )
 
 
 def _gains(
@@ -167,8 +177,11 @@ def _gain(run: Playable, told: Prediction, unchanged: Prediction, margin: float)
     return _Gain(gain, gain - longer, min(gain + shorter, run.now))
 
 
-def _predicted(finding: Finding, gain: _Gain, asked: Mapping[str, Changes]) -> Finding:
-    kept = gain.within(0.0, finding.saving_ms_per_step or 0.0)
+def _predicted(
+    finding: Finding, gain: _Gain, asked: Mapping[str, Changes], run: Playable
+) -> Finding:
+    bound = finding.saving_ms_per_step or 0.0
+    kept = gain.within(0.0, bound, _class_bound_ms(run, finding))
     words = listed(asked[finding.id].words())
     if causes := _causes(finding.id, asked):
         words += f", once {' and '.join(f'`{cause}`' for cause in causes)} is mended"
@@ -177,6 +190,18 @@ def _predicted(finding: Finding, gain: _Gain, asked: Mapping[str, Changes]) -> F
         predicted=PredictedSaving(ms=kept.ms, low_ms=kept.low, high_ms=kept.high),
         evidence=[*finding.evidence, f"predicted by playing the steps again: {words}"],
     )
+
+
+def _class_bound_ms(run: Playable, finding: Finding) -> float:
+    """The most that anybody saves of the classes of a finding, if all of them are waiting; else 0.
+
+    How long a device waits for something is uncertain; what its hardware cannot go below is not.
+    """
+    classes = set() if finding.saving_of is UNSET else set(finding.saving_of)
+    if not classes or not classes <= frozenset().union(*UNSEEN.values()):
+        return 0.0
+    ranks, effect = run.report.ranks, run.report.quality.observer_effect
+    return min(class_bound_ms(ranks, classes, straggler_of(run.report.run), effect), run.now)
 
 
 def _joint(run: Playable, gain: _Gain, findings: Sequence[Finding]) -> JointPrediction:

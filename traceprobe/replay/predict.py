@@ -27,10 +27,12 @@ from traceprobe.replay.calibrate import (
 from traceprobe.replay.contention import LIKELY, LITTLE, MUCH
 from traceprobe.replay.pace import Pace, pace_of
 from traceprobe.replay.scatter import noise_ms
-from traceprobe.replay.scenario import AMONG_RANKS, Changes
-from traceprobe.replay.simulate import simulate_all
+from traceprobe.replay.scenario import Changes
+from traceprobe.replay.simulate import simulate_ranks
+from traceprobe.replay.stages import evened, with_more_micro_batches
 from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
 from traceprobe.verdict.allreduce import Links
+from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
 
 LATE_LOADER = 0.02
@@ -69,6 +71,11 @@ class Playable(msgspec.Struct, frozen=True):
         """Place among `played` of the rank that all others wait for; None without one."""
         number = straggler_of(self.report.run)
         return next((n for n, rank in enumerate(self.played) if rank.rank == number), None)
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether several ranks are played, which are stages of a pipeline."""
+        return len(self.played) > 1 and bubble_ms(self.played) is not None
 
     @property
     def late_loader(self) -> bool:
@@ -144,8 +151,7 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
     margin = run.base.host_margin
     # The first is what is likely, the others are the ends of what it may be.
     doubts = [(1.0, LIKELY), (1 - margin, LIKELY), (1 + margin, LIKELY), (1.0, LITTLE), (1.0, MUCH)]
-    scenarios: dict[frozenset[str], list[list[RankSchedule]]] = {}
-    paces: dict[frozenset[str], Pace] = {}
+    scenarios: list[list[RankSchedule]] = []
     told = []
     for asked in every:
         schedules, sizes, sizes_before, links = run.base.schedules, list[int](), list[int](), None
@@ -154,26 +160,57 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
             sizes_before = buckets.sizes_of(schedules[0])
             schedules, sizes, links = buckets.rebucketed(schedules, asked.bucket_mb, run.ranks)
         told.append((sizes, sizes_before, links))
-        among = asked.removed & set(AMONG_RANKS)
-        paces[among] = pace_of(asked, run.straggler)
-        scenarios.setdefault(among, []).extend(
-            [changes.apply(changes.with_host(p, factor), asked, left) for p in schedules]
-            for factor, left in doubts
-        )
-    steps = {
-        among: iter(simulate_all(some, run.base.shapes, paces[among]))
-        for among, some in scenarios.items()
-    }
+        for played in _plays(run, asked):
+            shared = evened(schedules) if played.evened else schedules
+            scenarios.extend(
+                [changes.apply(changes.with_host(p, factor), played.changes, left) for p in shared]
+                for factor, left in doubts
+            )
+    ranks = iter(simulate_ranks(scenarios, run.base.shapes))
     found = []
     for asked, (sizes, sizes_before, links) in zip(every, told, strict=True):
-        mine = steps[asked.removed & set(AMONG_RANKS)]
-        predicted, *around = (run.now * next(mine) / run.base.step_ns for _ in doubts)
+        plays = [[play.pace(next(ranks)) for _ in doubts] for play in _plays(run, asked)]
+        steps = (
+            plays[0]
+            if len(plays) == 1
+            else [
+                with_more_micro_batches(step, apart, asked.micro_batches)
+                for step, apart in zip(*plays, strict=True)
+            ]
+        )
+        predicted, *around = (run.now * step / run.base.step_ns for step in steps)
         noise = hypot(noise_ms(run.report, asked, run.now), predicted * (run.base.factor - 1))
         if asked != Changes():
             noise += RULES_MARGIN * predicted
         low, high = min(predicted, *around) - noise, max(predicted, *around) + noise
         found.append(Prediction(predicted, max(low, 0.0), high, sizes, sizes_before, links))
     return found
+
+
+class _Play(msgspec.Struct, frozen=True):
+    """What is played of some changes.
+
+    Args:
+        changes: of the schedules. pace: of the ranks that a step is as long as.
+        evened: whether the stages of a pipeline are made equally long before.
+    """
+
+    changes: Changes
+    pace: Pace
+    evened: bool = False
+
+
+def _plays(run: Playable, asked: Changes) -> list[_Play]:
+    """What is played of some changes: once, and with more micro-batches each stage alone, too."""
+    if not run.pipelined:
+        return [_Play(asked, pace_of(asked, run.straggler))]
+    # Stages that are equally long still wait for each other.
+    even = "skew" in asked.removed
+    together = replace(asked, removed=asked.removed - {"skew"})
+    plays = [_Play(together, pace_of(together, run.straggler), even)]
+    if asked.micro_batches > 1:
+        plays.append(_Play(replace(asked, removed=asked.removed | {"skew"}), max, even))
+    return plays
 
 
 def check(run: Playable, asked: Changes) -> None:
@@ -186,6 +223,8 @@ def check(run: Playable, asked: Changes) -> None:
         changes.check(schedule, asked)
     if "straggler" in asked.removed and (run.straggler is None or len(run.played) < 2):
         raise ImpossibleChange("straggler: there is no rank that all others wait for")
+    if asked.micro_batches != 1 and not run.pipelined:
+        raise ImpossibleChange("micro-batches: the ranks that are played are no pipeline")
 
 
 def now_ms(report: Report) -> float:

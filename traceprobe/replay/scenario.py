@@ -60,6 +60,7 @@ class Changes(msgspec.Struct, frozen=True):
         accumulate: micro-batches, each of the size of a batch, that share one synchronisation and
             one update.
         fewer: factor by which the launches of a phase get fewer, each as long for the host as now.
+        micro_batches: factor by which a pipeline's micro-batches get more, each as much smaller.
         margin: relative error of the gain where it is not known how much faster the work would be.
     """
 
@@ -69,6 +70,7 @@ class Changes(msgspec.Struct, frozen=True):
     bucket_mb: float | None = None
     accumulate: int = 1
     fewer: Mapping[str, float] = msgspec.field(default_factory=dict)
+    micro_batches: float = 1.0
     margin: float = 0.0
 
     def words(self) -> list[str]:
@@ -79,6 +81,7 @@ class Changes(msgspec.Struct, frozen=True):
             *_sped_up(self.speedup),
             *([f"buckets of {plain(self.bucket_mb)} MB"] if self.bucket_mb is not None else []),
             *([f"{self.accumulate} batches per update"] if self.accumulate > 1 else []),
+            *([_more_micro_batches(self.micro_batches)] if self.micro_batches > 1 else []),
             *(f"fewer launches of the {_named(name)}" for name in sorted(self.fewer)),
         ]
 
@@ -98,6 +101,11 @@ def _sped_up(speedup: Mapping[str, float]) -> list[str]:
         if name in speedup:
             alike.setdefault(_as_fast(speedup[name]), []).append(_named(name))
     return [f"{listed(names)} {how}" for how, names in alike.items()]
+
+
+def _more_micro_batches(factor: float) -> str:
+    times = "twice" if factor == 2 else f"{plain(factor)} times"
+    return f"{times} as many micro-batches"
 
 
 def _as_fast(factor: float) -> str:
@@ -128,6 +136,7 @@ def together(one: Changes, other: Changes, *, shared: bool = False) -> Changes:
         bucket_mb=max(sizes, default=None),
         accumulate=max(one.accumulate, other.accumulate),
         fewer=factors(one.fewer, other.fewer),
+        micro_batches=max(one.micro_batches, other.micro_batches),
         margin=max(one.margin, other.margin),
     )
 

@@ -23,15 +23,20 @@ def simulate(
         shapes: those of what was played before, which are not looked for again.
         of: the length of a step, from those of the ranks.
     """
-    return simulate_all([schedules], shapes, of)[0]
+    return of(simulate_ranks([schedules], shapes)[0])
 
 
 def simulate_all(
-    scenarios: Iterable[Sequence[RankSchedule]],
-    shapes: Shapes | None = None,
-    of: Pace = max,
+    scenarios: Iterable[Sequence[RankSchedule]], shapes: Shapes | None = None
 ) -> list[float]:
-    """The same of many scenarios; those that differ in times alone are played at once.
+    """The same of many scenarios."""
+    return [max(ranks) for ranks in simulate_ranks(scenarios, shapes)]
+
+
+def simulate_ranks(
+    scenarios: Iterable[Sequence[RankSchedule]], shapes: Shapes | None = None
+) -> list[list[float]]:
+    """The step of each rank, ns, in many scenarios; those that differ in times alone play at once.
 
     Of equal ones, here or in what was played before, one is played.
 
@@ -56,8 +61,7 @@ def simulate_all(
         if alike:
             _play(list(alike.values()))
     return [
-        of([step for shape, key in mine for step in shape.played[key]]) / count
-        for mine, count in asked
+        [step / count for shape, key in mine for step in shape.played[key]] for mine, count in asked
     ]
 
 

@@ -55,8 +55,26 @@ class Regions(NamedTuple):
 
 
 def compilations(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
-    """Stages of compilations that a process is in: `thread`, `t0`, `t1`, `name`; no order."""
-    return _named(process, names, is_compiling)
+    """Stages of compilations that a process is in: `thread`, `t0`, `t1`, `name`; no order.
+
+    What was compiled runs next, and makes a call or begins an operator. Until then guards are
+    written and code is loaded, of which no stage tells: a stage lasts until then.
+    """
+    stages = _named(process, names, is_compiling)
+    return stages.with_columns(t1=pl.Series(_until_used(stages, process), dtype=pl.Int64))
+
+
+def _until_used(stages: pl.DataFrame, process: ProcessTimeline) -> Int64s:
+    """When the thread of each stage next begins anything; its own end where it does not."""
+    begun = pl.concat(each.select("thread", "t0") for each in (process.calls, process.operators))
+    thread, found = stages["thread"].to_numpy(), stages["t1"].to_numpy().copy()
+    for each in np.unique(thread).tolist():
+        times = np.sort(begun.filter(pl.col("thread") == each)["t0"].to_numpy())
+        own = np.flatnonzero(thread == each)
+        place = np.searchsorted(times, found[own])
+        used = place < len(times)
+        found[own[used]] = times[place[used]]
+    return found
 
 
 def compiled_lines(

@@ -547,6 +547,12 @@ class Constants(msgspec.Struct, frozen=True):
         "collectives that do not go over NVLink reach less",
         "PCIe 5.0 has 64 GB/s, 0.14 of Hopper's NVLink; over it 0.5 and more was measured",
     ] = 0.15
+    reached_bandwidth: Annotated[
+        float,
+        "share of NVLink",
+        "what NCCL reaches of it in large messages",
+        "measured: 0.42 to 0.6 in messages of 26 to 315 MB, two H100 or H200",
+    ] = 0.5
     count_rounding: Annotated[
         float, "messages per step", "counts of messages differ", "rounding of the means"
     ] = 1e-3

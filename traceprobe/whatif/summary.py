@@ -18,6 +18,7 @@ MENU = (
     *(Changes(removed=frozenset({name})) for name in ("data-wait", "sync", "host", "skew")),
     *(Changes(overlapped=frozenset({name})) for name in ("h2d", "communication")),
     *(Changes(speedup={name: 2.0}) for name in TWICE),
+    Changes(micro_batches=2.0),
 )
 """Changes to look at where none is asked for."""
 
@@ -67,6 +68,8 @@ def _single(asked: Changes) -> Iterator[Changes]:
         yield Changes(speedup={name: factor})
     if asked.bucket_mb is not None:
         yield Changes(bucket_mb=asked.bucket_mb)
+    if asked.micro_batches > 1:
+        yield Changes(micro_batches=asked.micro_batches)
     if asked.accumulate > 1:
         yield Changes(accumulate=asked.accumulate)
 
