@@ -19,16 +19,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from benchmarks.program_rows import ROWS, Row
+from benchmarks.program_rows import ORACLE_ROWS, Row
 from traceprobe.capture.ablation_plan import AblationPlan
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.loader_hook import install_loader_hook
 from traceprobe.capture.optimizer_hook import install_optimizer_hook
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "workloads" / "programs"
-LEFT_OUT = frozenset({"fsdp-small", "fsdp-large", "gpipe", "1f1b", "tensor-parallel"})
-"""Rows with collectives that nothing takes out."""
-MODULES = ("torch", "torchvision", "torchvision.models", "timm", "transformers", "lightning")
+MODULES = ("torch", "torchvision", "torchvision.models")
 MOST_STEPS = 3000
 PATIENCE_S = 130.0
 TRIALS, SECONDS = 4, 0.5
@@ -42,43 +40,45 @@ Fork = multiprocessing.get_context("fork").Process
 
 
 def run(out: Path, gpus: int, names: str | None, deadline: float, *, tiny: bool) -> None:
-    """Every row: those of more ranks first, then those of one side by side on the GPUs."""
+    """Every row: those of more ranks first, then those of one, as many at once as GPUs allow."""
     began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    known = {row.name: row for row in ROWS if row.name not in LEFT_OUT}
+    known = {row.name: row for row in ORACLE_ROWS}
     rows = [known[name] for name in names.split(",")] if names else list(known.values())
-    for name in MODULES:
+    for name in (*MODULES, *{module for row in rows for module in row.modules}):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     import torch.utils.data.dataloader  # noqa: F401
 
     sys.path.insert(0, str(PROGRAMS))
     print(f"imported after {time.monotonic() - began:.0f} s", flush=True)
-    single = [row for row in rows if row.ranks == 1]
     lock = threading.Lock()
 
-    def work(gpu: int) -> None:
+    def work(todo: list[Row], on: list[int]) -> None:
         while True:
             with lock:
-                if not single or time.monotonic() - began > deadline:
+                if not todo or time.monotonic() - began > deadline:
                     return
-                row = single.pop(0)
-            _row(row, [gpu], out, began, tiny)
+                row = todo.pop(0)
+            _row(row, on, out, began, tiny)
 
-    for row in rows:
-        if 1 < row.ranks <= max(gpus, 2 * tiny) and time.monotonic() - began < deadline:
-            _row(row, list(range(row.ranks)), out, began, tiny)
-    threads = [threading.Thread(target=work, args=(gpu,)) for gpu in range(max(gpus, 1))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for ranks in sorted({row.ranks for row in rows}, reverse=True):
+        todo = [row for row in rows if row.ranks == ranks]
+        count = max(gpus, ranks * tiny) // ranks if ranks > 1 else max(gpus, 1)
+        places = [list(range(n * ranks, (n + 1) * ranks)) for n in range(count)]
+        threads = [threading.Thread(target=work, args=(todo, on)) for on in places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
 def _row(row: Row, gpus: list[int], out: Path, began: float, tiny: bool) -> None:
     """One row on its GPUs; what came of it goes into the lines of `rows.jsonl`."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        # Before the ranks begin: one must not read what another writes.
+        AblationPlan(folder, 5, {"name": row.name}, count=TRIALS, seconds=SECONDS).save()
         for work in (_by_hand, _by_bench, _by_hand):
             arguments = [(work, row, n, gpus, folder, tiny) for n in range(row.ranks)]
             ranks = [Fork(target=_work, args=given) for given in arguments]
@@ -101,8 +101,9 @@ def _work(work: Any, row: Row, rank: int, gpus: list[int], folder: str, tiny: bo
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     if row.ranks > 1:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "localhost"}
-        port = FIRST_PORT if work is _by_hand else FIRST_PORT + 100
+        port = FIRST_PORT + 200 * gpus[0] + (0 if work is _by_hand else 100)
         os.environ |= {"WORLD_SIZE": str(row.ranks), "MASTER_PORT": str(port)}
+    os.environ |= row.environment
     options = [*shlex.split(row.options), *(["--tiny"] if tiny else [])]
     try:
         work(row, rank, Path(folder), options)
@@ -134,7 +135,10 @@ def _by_hand(row: Row, rank: int, place: Path, options: list[str]) -> None:
 
     timed("full")
     for part, option in row.without.items():
-        timed(part, option)
+        if part != "communication" or row.silent is None:
+            timed(part, option)
+    if row.silent is not None:  # one rank alone would neither send nor pack
+        timed("communication", row.silent)
     with _fused_by_hand():
         timed("fused")
 
@@ -142,8 +146,7 @@ def _by_hand(row: Row, rank: int, place: Path, options: list[str]) -> None:
 def _by_bench(row: Row, rank: int, place: Path, options: list[str]) -> None:
     """The same program as `traceprobe bench` runs it."""
     (place / f"machine{rank}.json").write_text(json.dumps(collect_environment()))
-    plan = AblationPlan(str(place), 5, {"name": row.name}, count=TRIALS, seconds=SECONDS)
-    os.environ[plan.VARIABLE] = str(plan.save())
+    os.environ[AblationPlan.VARIABLE] = str(AblationPlan(str(place)).path)
     install_loader_hook(sys.modules["torch.utils.data.dataloader"])
     install_optimizer_hook(sys.modules["torch.optim.optimizer"])
     _program(row, [*options, "--steps", str(MOST_STEPS)])

@@ -13,6 +13,8 @@ class Row:
         ranks: processes, one a GPU.
         without: option that takes a part out, by that part: "loading", "communication", "host".
             What the step gets shorter by is the part's share.
+        silent: option with which its ranks send nothing, and do all else; None without one.
+        environment: of its processes, besides that of the benchmark.
         alone: how many ranks' work a rank does when it is without the others.
         updates: steps of the first optimizer in an iteration, which is what a recording counts.
         active: such steps that are recorded.
@@ -35,6 +37,8 @@ class Row:
     steps: int = 25
     timed: int = 15
     note: str = ""
+    silent: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 UNDIVIDED = frozenset({"fsdp-small", "fsdp-large", "tensor-parallel"})
@@ -42,6 +46,7 @@ UNDIVIDED = frozenset({"fsdp-small", "fsdp-large", "tensor-parallel"})
 collectives: the ablation tells communication and overhead together, not apart."""
 LOADING = {"loading": "--no-loading"}
 RANKS = {"communication": "--one-rank"}
+SILENT = "--silent"
 HOST = {"host": "--no-host"}
 HF = ("transformers", "accelerate")
 LIGHTNING = ("lightning", "torchvision")
@@ -65,8 +70,17 @@ ROWS = (
     ),
     Row("trainer", "hf_trainer", without=LOADING, modules=HF),
     Row("accelerate", "accelerate_accumulation", without=LOADING, modules=HF, active=5),
-    Row("fsdp-small", "fsdp2", "--batch-size 1", 2, without=RANKS, active=4),
-    Row("gpipe", "pipeline", "--schedule gpipe", 2, without=RANKS, alone=2, note=HALF),
+    Row("fsdp-small", "fsdp2", "--batch-size 1", 2, without=RANKS, active=4, silent=SILENT),
+    Row(
+        "gpipe",
+        "pipeline",
+        "--schedule gpipe",
+        2,
+        without=RANKS,
+        alone=2,
+        note=HALF,
+        silent=SILENT,
+    ),
     Row("straggler", "ddp_straggler", "", 2, without=RANKS),
     Row("lightning-manual", "lightning_manual", without=LOADING, modules=LIGHTNING),
     Row(
@@ -94,9 +108,20 @@ ROWS = (
         without=RANKS,
         alone=2,
         note=HALF,
+        silent=SILENT,
     ),
-    Row("tensor-parallel", "tensor_parallel", "", 2, without=RANKS, alone=2, active=4, note=HALF),
-    Row("fsdp-large", "fsdp2", "--batch-size 8", 2, without=RANKS, active=4),
+    Row(
+        "tensor-parallel",
+        "tensor_parallel",
+        "",
+        2,
+        without=RANKS,
+        alone=2,
+        active=4,
+        note=HALF,
+        silent=SILENT,
+    ),
+    Row("fsdp-large", "fsdp2", "--batch-size 8", 2, without=RANKS, active=4, silent=SILENT),
     Row(
         "jpeg-many",
         "jpeg_loader",
@@ -107,3 +132,20 @@ ROWS = (
     ),
 )
 """In the order in which they run: what is most worth having first."""
+
+NARROW = {"NCCL_MAX_NCHANNELS": "1"}
+"""One block of threads drives the links: some 15 GB/s."""
+ORACLE_ROWS = (
+    *ROWS,
+    Row("fsdp-narrow", "fsdp2", "--batch-size 4", 2, silent=SILENT, environment=NARROW),
+    Row("tensor-narrow", "tensor_parallel", "", 2, silent=SILENT, environment=NARROW),
+    Row("gpipe-large", "pipeline", "--schedule gpipe --batch-size 96", 2, silent=SILENT),
+    Row(
+        "1f1b-large",
+        "pipeline",
+        "--schedule 1f1b --micro-batches 8 --batch-size 96",
+        2,
+        silent=SILENT,
+    ),
+)
+"""With those whose communication takes long, which only ablations are about."""

@@ -170,7 +170,7 @@ def test_reasons_name_what_was_measured():
         "100 ms a step with everything, 80.0 ms without loading and copying",
         "the copy to the device costs 5.00 ms",
         "the loader alone needs less than 0.01 ms a step, less than training does",
-        "50.0 ms without gradient synchronisation",
+        "50.0 ms without communication",
         "the GPU is busy for 40.0 ms",
     ):
         assert words in text

@@ -85,7 +85,7 @@ def _has_optimizer() -> bool:
     """Whether the program has anything that may make an update."""
     import torch
 
-    from traceprobe.capture.oracle.communication import instances
+    from traceprobe.capture.oracle.instances import instances
 
     return bool(instances(torch.optim.Optimizer))
 

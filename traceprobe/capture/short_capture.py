@@ -56,7 +56,7 @@ def ready_steps(step_s: float) -> int:
     Args:
         step_s: how long one takes; 0 where that is not known.
     """
-    from traceprobe.capture.oracle.communication import instances
+    from traceprobe.capture.oracle.instances import instances
 
     kind = getattr(sys.modules.get(_LOADERS), "_MultiProcessingDataLoaderIter", None)
     with suppress(Exception):  # loaders of any make

@@ -32,8 +32,8 @@ INCLUDES: dict[VariantName, str] = {
     "device and training, no loading",
     "synthetic-device": "batches that are on the device: training alone, neither loading nor copy",
     "full": "everything: loading, copy, training, gradient synchronisation",
-    "full-no-comm": "everything but DDP's gradient synchronisation",
-    "synthetic-no-comm": "training on such batches without DDP's gradient synchronisation",
+    "full-no-comm": "everything but communication between ranks",
+    "synthetic-no-comm": "training on such batches without communication between ranks",
     "full-fused": "everything, with the updates of the optimizers fused into few kernels",
     "full-regular": "everything but the iterations that are rare and long: evaluation, checkpoint, "
     "log",

@@ -3,7 +3,7 @@
 A step of the whole loop is cut in four by taking out one part after the other:
 
     io             full − synthetic           waiting for the loader, and copies that nothing hides
-    communication  synthetic − synthetic without gradient synchronisation
+    communication  synthetic − synthetic without communication
     overhead       what is left − the GPU's busy time in it: the host is not fast enough
     compute        the GPU's busy time
 
@@ -166,7 +166,7 @@ def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
         )
     alone: VariantName = "full-no-comm" if bare == "full" else "synthetic-no-comm"
     if alone in step:
-        sentences.append(f"{significant(step[alone])} ms without gradient synchronisation")
+        sentences.append(f"{significant(step[alone])} ms without communication")
     if busy_ms is not None:
         sentences.append(f"the GPU is busy for {significant(busy_ms)} ms of a step")
     if "full-fused" in step:

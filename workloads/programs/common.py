@@ -15,7 +15,8 @@ def options(description: str | None, *taken_out: str) -> argparse.ArgumentParser
     """The options of every program, with those that take a part of the work out.
 
     Args:
-        taken_out: of "loading", "ranks" and "host", the parts that the program can do without.
+        taken_out: of "loading", "ranks", "wire" and "host", the parts that the program can do
+            without.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=25, help="iterations of the training loop")
@@ -25,6 +26,8 @@ def options(description: str | None, *taken_out: str) -> argparse.ArgumentParser
         parser.add_argument("--no-loading", action="store_true", help="train on the same batch")
     if "ranks" in taken_out:
         parser.add_argument("--one-rank", action="store_true", help="without other processes")
+    if "wire" in taken_out:
+        parser.add_argument("--silent", action="store_true", help="ranks that send nothing")
     if "host" in taken_out:
         parser.add_argument("--no-host", action="store_true", help="without the work of the host")
     return parser
@@ -39,8 +42,18 @@ def device() -> torch.device:
     return gpu
 
 
-def join_ranks() -> tuple[int, int]:
-    """Join the other processes that torchrun has started: rank and number of ranks."""
+def join_ranks(*, silent: bool = False) -> tuple[int, int]:
+    """Join the other processes that torchrun has started: rank and number of ranks.
+
+    Args:
+        silent: each as if there were the others, but nothing is sent.
+    """
+    if silent:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+        return rank, world
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     return dist.get_rank(), dist.get_world_size()
 

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 def main() -> None:
     """Train."""
-    parser = options(__doc__, "ranks")
+    parser = options(__doc__, "ranks", "wire")
     parser.add_argument("--batch-size", type=int, default=1, help="sequences a rank")
     given = parser.parse_args()
     vocab, length, layers, width = (100, 16, 2, 64) if given.tiny else (32000, 1024, 24, 2048)
@@ -21,7 +21,7 @@ def main() -> None:
         model = GPT(vocab, length, layers, width, width // 64)
         tokens = torch.randint(vocab, (8, given.batch_size, length))
     if not given.one_rank:
-        join_ranks()
+        join_ranks(silent=given.silent)
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for block in model.blocks:
             fully_shard(block, mp_policy=policy)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from common import StepClock, device, join_ranks, options
 from gpt import GPT, next_token_loss
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, schedules
 
 
 class Stage(nn.Module):
@@ -36,13 +36,13 @@ class Stage(nn.Module):
 
 def main() -> None:
     """Train."""
-    parser = options(__doc__, "ranks")
+    parser = options(__doc__, "ranks", "wire")
     parser.add_argument("--schedule", choices=("gpipe", "1f1b"), default="gpipe")
     parser.add_argument("--micro-batches", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=32, help="sequences of all micro-batches")
     given = parser.parse_args()
-    vocab, length, layers, width, batch = (
-        (100, 16, 2, 64, 8) if given.tiny else (32000, 1024, 12, 1024, 32)
-    )
+    vocab, length, layers, width = (100, 16, 2, 64) if given.tiny else (32000, 1024, 12, 1024)
+    batch = 8 if given.tiny else given.batch_size
     gpu = device()
     torch.manual_seed(0)
     rank, world = (0, 1) if given.one_rank else join_ranks()
@@ -54,12 +54,13 @@ def main() -> None:
     tokens = torch.randint(vocab, (batch, length), device=gpu)
     if not given.one_rank:
         kind = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[given.schedule]
-        schedule = kind(
-            PipelineStage(stage, rank, world, gpu), given.micro_batches, next_token_loss
-        )
+        placed = PipelineStage(stage, rank, world, gpu)
+        schedule = kind(placed, given.micro_batches, next_token_loss)
     optimizer = torch.optim.AdamW(stage.parameters(), lr=1e-4)
-    clock = StepClock(given.steps, given.timed)
-    for _ in range(given.steps):
+    clock, sends = StepClock(given.steps, given.timed), schedules._batch_p2p
+    for step in range(given.steps):
+        if given.silent and step == 1:  # in the first one stages tell each other what they send
+            schedules._batch_p2p = lambda *_, **__: []
         if given.one_rank:
             for part in tokens.chunk(given.micro_batches):
                 next_token_loss(stage(part), part).backward()
@@ -70,6 +71,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         clock.tick()
+    schedules._batch_p2p = sends
     if not given.one_rank:
         dist.destroy_process_group()
 

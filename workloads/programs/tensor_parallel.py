@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import (
 
 def main() -> None:
     """Train."""
-    given = options(__doc__, "ranks").parse_args()
+    given = options(__doc__, "ranks", "wire").parse_args()
     vocab, length, layers, width, batch = (
         (100, 16, 2, 128, 2) if given.tiny else (32000, 1024, 12, 2048, 8)
     )
@@ -27,7 +27,7 @@ def main() -> None:
         model = GPT(vocab, length, layers, width, width // 64)
     tokens = torch.randint(vocab, (8, batch, length), device=gpu)
     if not given.one_rank:
-        _, world = join_ranks()
+        _, world = join_ranks(silent=given.silent)
         mesh = init_device_mesh(gpu.type, (world,))
         columns, rows = ColwiseParallel(), RowwiseParallel()
         plan = {"q": columns, "k": columns, "v": columns, "out": rows, "up": columns, "down": rows}

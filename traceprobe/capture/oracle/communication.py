@@ -1,25 +1,22 @@
-"""Replicas that do not average their gradients, and how they become one model again."""
+"""Replicas that do not average their gradients, and how they become one model again.
+
+Of programs with DistributedDataParallel. What others send is taken out by `wire`.
+"""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from traceprobe.capture.hardware import world_size
 from traceprobe.capture.oracle.blocks import Unavailable
+from traceprobe.capture.oracle.instances import instances
 from traceprobe.capture.oracle.ranks import agreed
+from traceprobe.capture.oracle.wire import Wire
 
 ALONE = "the program runs on one rank"
-OTHERS = "the collectives of this program are not those of DistributedDataParallel"
+OTHERS = "DistributedDataParallel, which other ranks of the program use, is not what this one does"
 _FLAGS = ("require_backward_grad_sync", "require_forward_param_sync")
-
-
-def instances(kind: type) -> list[Any]:
-    """The objects of a class in this process, wherever the program keeps them."""
-    # By type: asking a stranger's object for its class may run code of its own.
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
 
 
 class Replicas:
@@ -32,6 +29,11 @@ class Replicas:
         self._models = instances(kind) if world_size() > 1 else []
         self._apart = False
 
+    @property
+    def known(self) -> bool:
+        """Whether there are any."""
+        return bool(self._models)
+
     def check(self) -> None:
         """Whether communication can be taken out.
 
@@ -42,7 +44,7 @@ class Replicas:
             raise Unavailable(ALONE if world_size() == 1 else OTHERS)
 
     @contextmanager
-    def without_synchronization(self) -> Iterator[None]:
+    def taken_out(self) -> Iterator[None]:
         """DDP neither averages the gradients of these models nor sends their buffers.
 
         Raises:
@@ -84,3 +86,10 @@ class Replicas:
                     with suppress(TypeError, ValueError):  # of a kind that is not sent
                         dist.broadcast(tensor.detach(), first, model.process_group)
         self._apart = False
+
+
+def communication() -> Replicas | Wire:
+    """How communication is taken out of this program; its ranks ask together."""
+    replicas = Replicas()
+    alone = world_size() == 1
+    return replicas if alone or agreed(int(replicas.known)) else Wire()

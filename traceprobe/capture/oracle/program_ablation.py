@@ -20,8 +20,9 @@ from traceprobe.capture.oracle.blocks import (
     warm_up,
 )
 from traceprobe.capture.oracle.busy_time import BUSY_STEPS, BusyTime, busy_time
-from traceprobe.capture.oracle.communication import Replicas, instances
+from traceprobe.capture.oracle.communication import communication
 from traceprobe.capture.oracle.fused_optimizer import fused
+from traceprobe.capture.oracle.instances import instances
 from traceprobe.capture.oracle.kept_batches import THERE, KeptBatches
 from traceprobe.capture.oracle.ranks import agreed
 from traceprobe.capture.oracle.rare_steps import NONE_RARE, regular_means
@@ -61,7 +62,7 @@ class ProgramAblation(TrialSession):
         pace = yield from warm_up(self._plan.warmup)
         self._batches.kept()
         period = agreed(pace.period)
-        self._replicas = Replicas()
+        self._communication = communication()
         conditions = self._conditions()
         made = yield from interleaved(
             conditions,
@@ -76,12 +77,12 @@ class ProgramAblation(TrialSession):
         known = {condition.name: condition for condition in conditions}
         bare = next(name for name in _BARE if name in made.steps)
         busy = yield from busy_time(known[bare].hold(), self._plan.folder, period)
-        self._replicas.reunite()
+        self._communication.reunite()
         self._finish(made, busy)
 
     def _conditions(self) -> list[Condition]:
         """The variants of every program; those that it lacks are found out by trying."""
-        batches, replicas = self._batches, self._replicas
+        batches, sent = self._batches, self._communication
         resident = ResidentBatches(batches.batches)
         turn = max(batches.workers, 1)
 
@@ -103,9 +104,9 @@ class ProgramAblation(TrialSession):
 
         @contextmanager
         def bare_no_comm() -> Iterator[None]:
-            replicas.check()
+            sent.check()
             on_device = "synthetic-device" in self._made.steps
-            with from_device() if on_device else from_host(), replicas.without_synchronization():
+            with from_device() if on_device else from_host(), sent.taken_out():
                 yield
 
         import torch
@@ -119,7 +120,7 @@ class ProgramAblation(TrialSession):
 
         @contextmanager
         def loaded_no_comm() -> Iterator[None]:
-            with batches.loading(), replicas.without_synchronization():
+            with batches.loading(), sent.taken_out():
                 yield
 
         def caught_up() -> bool:

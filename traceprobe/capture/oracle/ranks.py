@@ -11,6 +11,17 @@ from typing import Any
 from traceprobe.capture import device
 from traceprobe.capture.hardware import world_size
 
+_apart: list[Any] = []
+"""The process group of ours, where the ranks have made one."""
+
+
+def meet_apart() -> None:
+    """From now on the ranks meet in a process group of ours; all of them call this together."""
+    import torch.distributed as dist
+
+    if not _apart:
+        _apart.append(dist.new_group())
+
 
 def synchronize(*, together: bool = True) -> None:
     """Wait for the device, and with `together` for the other ranks."""
@@ -18,7 +29,7 @@ def synchronize(*, together: bool = True) -> None:
 
     device.synchronize()
     if together and world_size() > 1:
-        dist.barrier()
+        dist.barrier(_group())
         device.synchronize()
 
 
@@ -31,5 +42,10 @@ def agreed(number: int) -> int:
 
     on = "cuda" if device.computes() and "nccl" in str(dist.get_backend()) else "cpu"
     value: Any = torch.tensor(number, device=on)
-    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    dist.all_reduce(value, op=dist.ReduceOp.MAX, group=_group())
     return int(value.item())
+
+
+def _group() -> Any:
+    """The process group of ours, else that of all ranks of the program."""
+    return _apart[-1] if _apart else None

@@ -1,0 +1,128 @@
+"""Communication taken out of programs that do not use DistributedDataParallel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.conftest import ROOT
+from traceprobe.capture.oracle.blocks import Unavailable
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from traceprobe.capture.oracle import ranks, wire
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}/store", rank=rank, world_size=2)
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+optimizer = torch.optim.Adam(model.parameters())
+apart = dist.new_group([0])
+
+def summed():
+    value = torch.ones(1) * (rank + 1)
+    dist.all_reduce(value)
+    return value.item()
+
+def train():
+    optimizer.zero_grad()
+    model(torch.randn(4, 2)).sum().backward()
+    optimizer.step()
+
+def state():
+    values = [*model.state_dict().values()]
+    values += [v for each in optimizer.state.values() for v in each.values()]
+    return [value.clone() for value in values]
+
+train()
+silent = wire.Wire()
+found = {"before": summed(), "groups": len(silent._groups), "cut": [], "agreed": []}
+first = state()
+for _ in range(2):
+    with silent.taken_out():
+        found["cut"].append(summed())
+        train()
+        found["agreed"].append(ranks.agreed(10 * rank))
+        ranks.synchronize()
+    found["again"] = summed()
+found["moved"] = any(not torch.equal(a, b) for a, b in zip(first, state()))
+silent.reunite()
+found["given back"] = all(torch.equal(a, b) for a, b in zip(first, state()))
+try:
+    with silent.taken_out():
+        raise KeyError
+except KeyError:
+    found["after an error"] = summed()
+Path(sys.argv[2], f"{rank}.json").write_text(json.dumps(found))
+dist.barrier()
+"""
+
+
+@pytest.mark.slow
+def test_collectives_of_a_silent_wire_end_at_once_and_all_is_as_before(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    command = [sys.executable, str(program)]
+    both = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        for rank in range(2)
+    ]
+    assert [process.wait(timeout=120) for process in both] == [0, 0]
+    for rank in range(2):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        own = rank + 1.0
+        assert found == {
+            "before": 3.0,
+            "groups": 1,  # a group of one rank sends nothing anyway
+            "cut": [own, own],
+            "agreed": [10, 10],
+            "again": 3.0,
+            "moved": True,
+            "given back": True,
+            "after an error": 3.0,
+        }
+
+
+def test_what_cannot_be_taken_out_says_why(monkeypatch):
+    from traceprobe.capture.oracle import wire
+
+    monkeypatch.setattr(wire.ranks, "meet_apart", lambda: None)
+    monkeypatch.setattr(wire, "_groups", list)
+    with pytest.raises(Unavailable, match="no process group"):
+        wire.Wire().check()
+    monkeypatch.setattr(wire, "_groups", lambda: [object()])
+    monkeypatch.setattr(wire, "_silent", lambda _: None)
+    with pytest.raises(Unavailable, match="no backend"):
+        wire.Wire().check()
+
+
+def test_a_copy_of_what_is_trained_has_to_fit_beside_the_program(monkeypatch):
+    import torch
+
+    from traceprobe.capture.oracle import wire
+
+    monkeypatch.setattr(wire.ranks, "meet_apart", lambda: None)
+    monkeypatch.setattr(wire, "_groups", lambda: [object()])
+    monkeypatch.setattr(wire, "_silent", lambda _: object())
+    weights = torch.zeros(1_000_000)
+    monkeypatch.setattr(wire, "_trained", lambda: [weights])
+    monkeypatch.setattr(wire, "_free_bytes", lambda: 7_999_999)
+    with pytest.raises(Unavailable, match="half of the host's free memory"):
+        wire.Wire()._keep()
+    monkeypatch.setattr(wire, "_free_bytes", lambda: 8_000_000)
+    silent = wire.Wire()
+    silent._keep()
+    weights.fill_(1)
+    silent.reunite()
+    assert not weights.any()

@@ -1,0 +1,146 @@
+"""Collectives that end at once: process groups whose backend sends nothing.
+
+A process group hands what it is asked for to the backend of a device, and another one can be put in
+its place. PyTorch has one for tests that does nothing (`FakeProcessGroup`). So a program without
+DistributedDataParallel (FSDP, tensor parallelism, pipelines, collectives of its own) loses
+communication and nothing else: it packs, splits and calls as before. What it computes from what was
+never sent is wrong, and is given back: of all that its optimizers train a copy is kept in the
+host's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from traceprobe.capture import device
+from traceprobe.capture.oracle import ranks
+from traceprobe.capture.oracle.blocks import Unavailable
+from traceprobe.capture.oracle.instances import instances
+
+NO_GROUPS = "the program has no process group whose collectives could be taken out"
+NO_BACKEND = "this PyTorch has no backend of process groups that sends nothing"
+TOO_LARGE = "a copy of what the program trains does not fit into half of the host's free memory"
+
+
+class Wire:
+    """The process groups of this process that the program has made so far.
+
+    The ranks make a group of their own to meet in, together.
+    """
+
+    def __init__(self) -> None:
+        self._groups = _groups()
+        self._kept: list[tuple[Any, Any]] = []
+        ranks.meet_apart()
+
+    def check(self) -> None:
+        """Whether communication can be taken out.
+
+        Raises:
+            Unavailable: it cannot.
+        """
+        if not self._groups:
+            raise Unavailable(NO_GROUPS)
+        if _silent(self._groups[0]) is None:
+            raise Unavailable(NO_BACKEND)
+
+    @contextmanager
+    def taken_out(self) -> Iterator[None]:
+        """No collective of these groups sends anything.
+
+        Raises:
+            Unavailable: as `check`, or there is no room for a copy of what is trained.
+        """
+        self.check()
+        self._keep()
+        import torch
+
+        where = torch.device("cuda" if device.computes() else "cpu")
+        kinds = torch.distributed.ProcessGroup.BackendType
+        real = [(group, group._get_backend(where)) for group in self._groups]
+        try:
+            for group, _ in real:
+                group._register_backend(where, kinds.CUSTOM, _silent(group))
+            yield
+        finally:
+            for group, backend in real:
+                group._register_backend(where, kinds.__members__[backend.name().upper()], backend)
+
+    def reunite(self) -> None:
+        """Give back what the program had trained before communication was first taken out."""
+        import torch
+
+        with torch.no_grad():
+            for tensor, kept in self._kept:
+                tensor.copy_(kept)
+        self._kept = []
+
+    def _keep(self) -> None:
+        if self._kept:
+            return
+        trained = list(_trained())
+        size = sum(tensor.numel() * tensor.element_size() for tensor in trained)
+        free = _free_bytes()
+        if free is not None and 2 * size > free:
+            raise Unavailable(TOO_LARGE)
+        self._kept = [(tensor, tensor.cpu().clone()) for tensor in trained]
+
+
+def _groups() -> list[Any]:
+    """The process groups of several ranks, on the device that computes."""
+    import torch.distributed as dist
+
+    where = "cuda" if device.computes() else "cpu"
+    made = list(dist.distributed_c10d._world.pg_map)
+    on = [g for g in made if where in {each.type for each in g._device_types}]
+    return [group for group in on if group.size() > 1]
+
+
+def _silent(group: Any) -> Any | None:
+    """A backend that sends nothing, for a group; None where this PyTorch has none."""
+    try:
+        from torch._C._distributed_c10d import FakeProcessGroup
+    except ImportError:
+        return None
+    # Newer versions keep the constructor to themselves.
+    make = getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)
+    return make(group.rank(), group.size())
+
+
+def _trained() -> Iterator[Any]:
+    """Parameters and states of all optimizers, and buffers of all modules: what this rank holds."""
+    import torch
+
+    seen: set[int] = set()
+    for optimizer in instances(torch.optim.Optimizer):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                states = optimizer.state.get(parameter, {}).values()
+                yield from _once(seen, (parameter.detach(), *states))
+    for module in instances(torch.nn.Module):
+        yield from _once(seen, module._buffers.values())
+
+
+def _once(seen: set[int], values: Any) -> Iterator[Any]:
+    """The tensors among some values, those of a sharded one its own, each once."""
+    import torch
+
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.device.type != "meta":
+            own = value.to_local() if hasattr(value, "to_local") else value
+            if own.data_ptr() not in seen:
+                seen.add(own.data_ptr())
+                yield own.detach()
+
+
+def _free_bytes() -> int | None:
+    """Memory that the host has to give, as Linux tells; None elsewhere."""
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
+            told = next(line for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return None
+    return 1024 * int(told.split()[1])
