@@ -263,15 +263,17 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def unseen_ms(self, bound: str = "io") -> float:
         """What a step lasts longer without a profiler than in the capture.
 
-        The pace of loaders and of copies from pageable memory varies, and so do pauses of the host,
-        so a short capture may have been lucky. An upper bound for them has to allow for what it did
-        not show. Where a run has hardly any of it, a longer step has other reasons.
+        The pace of loaders and of copies from pageable memory varies, and so do pauses of a GPU's
+        host, so a short capture may have been lucky. An upper bound for them has to allow for what
+        it did not show. Where a run has hardly any of it, a longer step has other reasons.
 
         Args:
             bound: of `UNSEEN`.
         """
         effect = self.quality.observer_effect
         if effect is None or self.verdict.shares.get(bound, 0.0) < self.thresholds.notable:
+            return 0.0
+        if bound == "overhead" and not self.has_kernels:  # a CPU computes in a longer step, too
             return 0.0
         return max(effect.step_ms - effect.profiled_step_ms, 0.0)
 

@@ -43,5 +43,5 @@ def memory_format(evidence: Evidence) -> Answer:
         [f"{evidence.amount(ms)} in kernels that convert NCHW to NHWC or back"],
         evidence.saving(most, "layout", "other") if status == "warn" else None,
         ADVICE + ADVICE_AMD if evidence.vendor == "amd" else ADVICE,
-        changes=evidence.faster(min(ms + max(slow, 0.0), most), FIXED.usual_margin),
+        changes=evidence.faster(min(ms + max(slow, 0.0), most), FIXED.fusion_margin),
     )
