@@ -8,7 +8,7 @@ from itertools import chain
 from msgspec import UNSET
 
 from traceprobe.errors import InternalError
-from traceprobe.records.class_bound import class_bound_ms, furthest_ms
+from traceprobe.records.class_bound import class_bound_ms
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.prediction import PredictedSaving
 from traceprobe.records.rank import Rank
@@ -74,12 +74,11 @@ def _saving_problems(
         if saving is None or classes is UNSET or not classes:
             continue
         most = class_bound_ms(ranks, classes, straggler, quality.observer_effect)
-        if saving > most * (1 + SHARE_ROUNDING) + 1e-3:
-            yield f"{finding.id} saves {saving} ms of {most:.6f} in {', '.join(classes)}"
-        end = furthest_ms(ranks, classes, straggler, quality) or most
-        told = finding.predicted
-        if isinstance(told, PredictedSaving) and told.high_ms > end * (1 + SHARE_ROUNDING) + 1e-3:
-            yield f"{finding.id} may save {told.high_ms} ms of {end:.6f} in {', '.join(classes)}"
+        told = [saving]
+        if isinstance(finding.predicted, PredictedSaving):
+            told.append(finding.predicted.high_ms)
+        if max(told) > most * (1 + SHARE_ROUNDING) + 1e-3:
+            yield f"{finding.id} saves {max(told)} ms of {most:.6f} in {', '.join(classes)}"
 
 
 def message(problems: Sequence[str], inputs: Sequence[Input]) -> str:

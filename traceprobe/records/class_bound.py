@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from traceprobe.model.taxonomy import SHARE_CLASSES
-from traceprobe.records.rank import Rank, mean_step_ms, removable_ms
-from traceprobe.records.report import ObserverEffect, Quality
+from traceprobe.records.rank import Rank, removable_ms
+from traceprobe.records.report import ObserverEffect
 
-STEP_ERROR = 0.02
-"""Relative error of a step as it was timed, and of what is left of it without what it waits for."""
 UNSEEN = {name: frozenset(SHARE_CLASSES[name]) for name in ("io", "overhead")}
 """By bound, the classes that a short capture may show less of than the run has. The work of the GPU
 is the same in each step, so a step that is longer waits longer."""
@@ -29,19 +27,7 @@ def class_bound_ms(
     return most + max(effect.step_ms - effect.profiled_step_ms, 0.0)
 
 
-def furthest_ms(
-    ranks: Sequence[Rank], classes: Iterable[str], straggler: int | None, quality: Quality
-) -> float | None:
-    """Where the interval of a saving of some classes ends.
-
-    It has all of their time, and what is left of the step may be shorter by its error.
-
-    Returns:
-        None unless a device only waits in all of them: what hardware cannot go below is certain.
-    """
+def waits_only(classes: Iterable[str]) -> bool:
+    """Whether a device only waits in some classes: what its hardware cannot go below is certain."""
     chosen = set(classes)
-    step = quality.observer_effect.step_ms if quality.observer_effect else mean_step_ms(ranks)
-    if step is None or not chosen or not chosen <= frozenset().union(*UNSEEN.values()):
-        return None
-    most = min(class_bound_ms(ranks, chosen, straggler, quality.observer_effect), step)
-    return most + STEP_ERROR * (step - most)
+    return bool(chosen) and chosen <= frozenset().union(*UNSEEN.values())

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from traceprobe.records.class_bound import STEP_ERROR
 from traceprobe.replay.graph import Shapes
 from traceprobe.replay.scenario import with_host
 from traceprobe.replay.simulate import simulate, simulate_all
@@ -38,6 +37,8 @@ HELD_UP_ERROR = 0.4
 that from those of others; docs/slowbench.md has how much causes differ between rounds."""
 MATTERS = 0.02
 """Part of the step from which on pauses and stalls are weighed."""
+STEP_ERROR = 0.02
+"""Relative error of a step as it was timed."""
 PLAYED_ERROR = 0.05
 """The same of a step that is played with the right host: what it tells of the host is as uncertain.
 docs/slowbench.md: with it nine of ten measured steps lie in, or touch, the predicted intervals."""

@@ -2,7 +2,7 @@
 
 A prediction is no more than what its finding holds to be the most, which knows what the replay does
 not. Where that is waiting it is uncertain, too: the interval ends where nobody saves more of the
-classes that a finding is about (`furthest_ms`).
+classes that a finding is about.
 Of a finding that other ones name causes of (`CAUSES`), the prediction is of what mending it saves
 once these are mended.
 """
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import listed
-from traceprobe.records.class_bound import furthest_ms
+from traceprobe.records.class_bound import class_bound_ms, waits_only
 from traceprobe.records.finding_order import CAUSES, in_order
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import Rank, removable_ms
@@ -181,7 +181,7 @@ def _predicted(
     finding: Finding, gain: _Gain, asked: Mapping[str, Changes], run: Playable
 ) -> Finding:
     bound = finding.saving_ms_per_step or 0.0
-    kept = gain.within(0.0, bound, _furthest_ms(run, finding))
+    kept = gain.within(0.0, bound, _class_bound_ms(run, finding))
     words = listed(asked[finding.id].words())
     if causes := _causes(finding.id, asked):
         words += f", once {' and '.join(f'`{cause}`' for cause in causes)} is mended"
@@ -192,11 +192,17 @@ def _predicted(
     )
 
 
-def _furthest_ms(run: Playable, finding: Finding) -> float:
-    """Where the interval of a finding ends at the latest; 0 where its bound is the end."""
-    classes = set() if finding.saving_of is UNSET else set(finding.saving_of)
-    straggler = straggler_of(run.report.run)
-    return furthest_ms(run.report.ranks, classes, straggler, run.report.quality) or 0.0
+def _class_bound_ms(run: Playable, finding: Finding) -> float:
+    """The most that anybody saves of the classes of a finding, if all of them are waiting; else 0.
+
+    How long a device waits for something is uncertain, and so is what its finding holds to be the
+    most.
+    """
+    if finding.saving_of is UNSET or not waits_only(finding.saving_of):
+        return 0.0
+    ranks, effect = run.report.ranks, run.report.quality.observer_effect
+    most = class_bound_ms(ranks, finding.saving_of, straggler_of(run.report.run), effect)
+    return min(most, run.now)
 
 
 def _joint(run: Playable, gain: _Gain, findings: Sequence[Finding]) -> JointPrediction:
