@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from traceprobe.system.stolen_time import StolenTime
+
 MOST = 1 << 15
 """Readings after which the time between two of them doubles, again and again: 4.5 hours at twice a
 second. A month has some 300,000 of about 150 bytes."""
@@ -41,6 +43,7 @@ class Readings:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._seconds, self._device, self._each = seconds, device, each
         self._loop = threading.get_native_id()
+        self._stolen = StolenTime()
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="traceprobe-watch", daemon=True)
@@ -66,13 +69,21 @@ class Readings:
             reading = {
                 "at_ns": time.perf_counter_ns(),
                 "rss_bytes": _resident(),
-                "cpu_wait_ns": _waited_for_cpu(self._loop),
+                "cpu_wait_ns": self._without_core(),
                 **_device_memory(),
                 **self._device(),
             }
             known = {name: value for name, value in reading.items() if value is not None}
             os.write(self._file, json.dumps(known).encode() + b"\n")
             self._each(known)
+
+    def _without_core(self) -> int | None:
+        """How long the loop had no core, in all: others of this machine had it, or other machines.
+
+        Of the second kind Linux does not know, and holds the thread to run.
+        """
+        waited = _waited_for_cpu(self._loop)
+        return None if waited is None else waited + self._stolen.ns()
 
 
 def _resident() -> int | None:
