@@ -22,6 +22,7 @@ from traceprobe.capture.oracle.instances import instances
 
 NO_GROUPS = "the program has no process group whose collectives could be taken out"
 NO_BACKEND = "this PyTorch has no backend of process groups that sends nothing"
+NOT_BACK = "a process group has a backend that could not be put back into its place"
 TOO_LARGE = "a copy of what the program trains does not fit into half of the host's free memory"
 
 
@@ -55,19 +56,22 @@ class Wire:
             Unavailable: as `check`, or there is no room for a copy of what is trained.
         """
         self.check()
-        self._keep()
         import torch
 
         where = torch.device("cuda" if device.computes() else "cpu")
         kinds = torch.distributed.ProcessGroup.BackendType
-        real = [(group, group._get_backend(where)) for group in self._groups]
+        backends = [group._get_backend(where) for group in self._groups]
+        own = [kinds.__members__.get(backend.name().upper()) for backend in backends]
+        if None in own:
+            raise Unavailable(NOT_BACK)
+        self._keep()
         try:
-            for group, _ in real:
+            for group in self._groups:
                 group._register_backend(where, kinds.CUSTOM, _silent(group))
             yield
         finally:
-            for group, backend in real:
-                group._register_backend(where, kinds.__members__[backend.name().upper()], backend)
+            for group, kind, backend in zip(self._groups, own, backends, strict=True):
+                group._register_backend(where, kind, backend)
 
     def reunite(self) -> None:
         """Give back what the program had trained before communication was first taken out."""
