@@ -166,8 +166,8 @@ def page(results: dict[str, Any]) -> str:
         f"**{good} of {len(compared)} shares are within {LIMIT:g} points, the ranges of {near}.**",
         "A range goes from the lowest to the highest share of a round. It is wide where the same",
         "program, unchanged, took another time when it ran again.\n",
-        f"Not measured: {missing}, of which the host takes longer than the GPU; with more",
-        "sequences a batch they are `gpipe-large` and `1f1b-large`.\n",
+        f"Not measured: {missing or 'none'}. Of pipelines in that size the host takes longer than",
+        "the GPU; with more sequences a batch they are `gpipe-large` and `1f1b-large`.\n",
         "| program | GPU | taken out | by hand | range | by `bench` | range | ranges apart "
         "| variant |",
         "| --- | --- | --- | --: | --: | --: | --: | --: | --- |",

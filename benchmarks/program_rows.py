@@ -43,7 +43,7 @@ class Row:
 
 UNDIVIDED = frozenset({"fsdp-small", "fsdp-large", "tensor-parallel"})
 """Rows of which taking out the other ranks also takes out what the host does to shard and to call
-collectives: the ablation tells communication and overhead together, not apart."""
+collectives: by hand the ablation tells communication and overhead together, not apart."""
 LOADING = {"loading": "--no-loading"}
 RANKS = {"communication": "--one-rank"}
 SILENT = "--silent"

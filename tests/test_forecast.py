@@ -76,6 +76,16 @@ def test_of_the_same_work_only_the_larger_factor_counts():
     assert scenario.together(one, other, shared=True).speedup == {"forward": 2.0}
 
 
+def test_what_one_change_makes_slower_stays_so_beside_another():
+    one, slower = Changes(speedup={"communication": 2.0}), Changes(speedup={"backward": 0.8})
+    both = {"communication": 2.0, "backward": 0.8}
+    assert scenario.together(one, slower, shared=True).speedup == both
+    assert scenario.together(slower, one, shared=True).speedup == both
+    faster = Changes(speedup={"backward": 1.5})
+    joined = scenario.together(slower, faster, shared=True).speedup
+    assert joined == {"backward": pytest.approx(1.2)}
+
+
 def test_what_is_gone_gets_no_faster():
     gone = removing("data-wait", "communication")
     other = Changes(speedup={"loader": 2.0, "communication": 2.0, "forward": 2.0})

@@ -172,6 +172,13 @@ def test_only_a_pipeline_has_micro_batches():
         predict(alone, Changes(micro_batches=4.0))
 
 
+def test_what_is_left_out_of_a_pipeline_is_left_out_with_more_micro_batches_too():
+    run = prepare(analyze(Pipeline(2, 2, slower={1: 3}, **LONG)))
+    behind = Changes(removed=frozenset({"straggler"}))
+    more = Changes(removed=frozenset({"straggler"}), micro_batches=2.0)
+    assert predict(run, more).predicted <= predict(run, behind).predicted
+
+
 def test_both_changes_of_a_pipeline_together():
     plan = Pipeline(2, 2, slower={1: 3}, **LONG)
     run = prepare(analyze(plan))

@@ -22,7 +22,7 @@ from traceprobe.replay.calibrate import HostBelief, calibrate
 from traceprobe.replay.pace import pace_of
 from traceprobe.replay.predict import predict, prepare
 from traceprobe.replay.scenario import Changes, apply
-from traceprobe.replay.simulate import simulate
+from traceprobe.replay.simulate import simulate, simulate_ranks
 from traceprobe.replay.tasks import (
     ALONE,
     UNNAMED,
@@ -125,13 +125,14 @@ def test_a_collective_starts_when_the_last_rank_is_ready():
         )
 
     assert simulate([rank(10), rank(50)]) == 50 + 5 + 1
-    assert simulate([rank(10), rank(50)], of=fmean) == 50 + 5 + 1
+    assert simulate_ranks([[rank(10), rank(50)]]) == [[50 + 5 + 1] * 2]
     apart = [apply(p, Changes(removed=frozenset({"skew"}))) for p in (rank(10), rank(50))]
-    assert simulate(apart, of=fmean) == (16 + 56) / 2
+    assert fmean(simulate_ranks([apart])[0]) == (16 + 56) / 2
     behind = Changes(removed=frozenset({"straggler"}))
     apart = [apply(p, behind) for p in (rank(10), rank(50), rank(20))]
-    assert simulate(apart, of=pace_of(behind, 1)) == 20 + 5 + 1
-    assert simulate(apart, of=pace_of(behind, None)) == 50 + 5 + 1
+    (steps,) = simulate_ranks([apart])
+    assert pace_of(behind, 1)(steps) == 20 + 5 + 1
+    assert pace_of(behind, None)(steps) == 50 + 5 + 1
 
 
 def test_ranks_with_unequal_collectives_play_alone():

@@ -44,22 +44,29 @@ def state():
 train()
 silent = wire.Wire()
 found = {"before": summed(), "groups": len(silent._groups), "cut": [], "agreed": []}
-first = state()
+found["moved"], found["given back"] = [], []
+
+def same(before):
+    return all(torch.equal(a, b) for a, b in zip(before, state()))
+
 for _ in range(2):
+    train()  # what is trained between the trials stays
+    first = state()
     with silent.taken_out():
         found["cut"].append(summed())
         train()
         found["agreed"].append(ranks.agreed(10 * rank))
         ranks.synchronize()
+        found["moved"].append(not same(first))
     found["again"] = summed()
-found["moved"] = any(not torch.equal(a, b) for a, b in zip(first, state()))
-silent.reunite()
-found["given back"] = all(torch.equal(a, b) for a, b in zip(first, state()))
+    found["given back"].append(same(first))
 try:
     with silent.taken_out():
+        train()
         raise KeyError
 except KeyError:
-    found["after an error"] = summed()
+    found["after an error"] = [summed(), same(first)]
+found["groups of another"] = len(wire.Wire()._groups)
 Path(sys.argv[2], f"{rank}.json").write_text(json.dumps(found))
 dist.barrier()
 """
@@ -88,9 +95,10 @@ def test_collectives_of_a_silent_wire_end_at_once_and_all_is_as_before(tmp_path)
             "cut": [own, own],
             "agreed": [10, 10],
             "again": 3.0,
-            "moved": True,
-            "given back": True,
-            "after an error": 3.0,
+            "moved": [True, True],
+            "given back": [True, True],
+            "after an error": [3.0, True],
+            "groups of another": 1,  # that in which ranks meet stays
         }
 
 
@@ -112,17 +120,13 @@ def test_a_copy_of_what_is_trained_has_to_fit_beside_the_program(monkeypatch):
 
     from traceprobe.capture.oracle import wire
 
-    monkeypatch.setattr(wire.ranks, "meet_apart", lambda: None)
-    monkeypatch.setattr(wire, "_groups", lambda: [object()])
-    monkeypatch.setattr(wire, "_silent", lambda _: object())
     weights = torch.zeros(1_000_000)
     monkeypatch.setattr(wire, "_trained", lambda: [weights])
-    monkeypatch.setattr(wire, "_free_bytes", lambda: 7_999_999)
-    with pytest.raises(Unavailable, match="half of the host's free memory"):
-        wire.Wire()._keep()
-    monkeypatch.setattr(wire, "_free_bytes", lambda: 8_000_000)
-    silent = wire.Wire()
-    silent._keep()
-    weights.fill_(1)
-    silent.reunite()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(wire, "_free_bytes", lambda: 15_999_999)
+    with pytest.raises(Unavailable, match="half of the host's free memory"), wire._given_back():
+        pass
+    monkeypatch.setattr(wire, "_free_bytes", lambda: 16_000_000)
+    with wire._given_back():
+        weights.fill_(1)
     assert not weights.any()

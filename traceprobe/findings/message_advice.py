@@ -120,7 +120,9 @@ def _fitting(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct
 def _hidden(evidence: Evidence, transfer_ms: float, phases: Sequence[str]) -> Changes:
     """Communication hidden by some phases, whose kernels get slower beside it."""
     hidden = frozenset({"communication"})
-    beside = {name: ms for name in phases if (ms := evidence.busy_ms(name))}
+    summaries = [rank.summary for rank in evidence.ranks]
+    known = [name for name in phases if all(s.busy_ns[name] for s in summaries)]
+    beside = {name: evidence.busy_ms(name) for name in known}
     if not beside:
         return Changes(overlapped=hidden)
     least, likely, most = HIDDEN_COST["slow" if _slow_wire(evidence, transfer_ms) else "fast"]

@@ -24,14 +24,14 @@ MOST_PLACES = 3
     "synchronization",
     title="Synchronisation keeps the GPU waiting",
     definition="Blocking calls per step; idle time inside them, and after them until the host is "
-    "ahead of the GPU again, but no more than the calls have lasted: without them the host would "
-    "be earlier by that, and what it does after them takes its time in either case. To that comes "
-    "what the host does only to read values, and what the profiler slowed it by, without which it "
-    "would wait for longer. Waiting for data is not counted. The saving is that idle time. Where "
-    "it is more than half of all overhead, the saving has the latency of launches, too, since a "
-    "host that is ahead hides it, and what the verdict keeps of overhead decides the state, "
-    "without what other programs took of a busy machine: `host-overhead` then asks for what is "
-    "left.",
+    "ahead of the GPU again, but no more than the calls have lasted: without them the host would be "
+    "earlier by that, and what it does after them takes its time in either case. To that "
+    "comes what the host does only to read values, and what the profiler slowed it by, "
+    "without which it would wait for longer. Waiting for data is not counted. The saving is "
+    "that idle time. Where it is more than half of all overhead, the saving has the latency "
+    "of launches, too, since a host that is ahead hides it, and what the step is longer by "
+    "without a profiler; and what the verdict keeps of overhead decides the state, without "
+    "what other programs took of a busy machine: `host-overhead` then asks for what is left.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '
     "`host.syncs_per_step` is near 0.",
     of_gpu=True,

@@ -204,12 +204,14 @@ def _plays(run: Playable, asked: Changes) -> list[_Play]:
     """What is played of some changes: once, and with more micro-batches each stage alone, too."""
     if not run.pipelined:
         return [_Play(asked, pace_of(asked, run.straggler))]
-    # Stages that are equally long still wait for each other.
+    # Stages that are equally long still wait for each other. One that a straggler is left out of
+    # plays alone: what the others would wait for then is not known.
     even = "skew" in asked.removed
     together = replace(asked, removed=asked.removed - {"skew"})
     plays = [_Play(together, pace_of(together, run.straggler), even)]
     if asked.micro_batches > 1:
-        plays.append(_Play(replace(asked, removed=asked.removed | {"skew"}), max, even))
+        apart = replace(asked, removed=asked.removed | {"skew"})
+        plays.append(_Play(apart, pace_of(together, run.straggler), even))
     return plays
 
 

@@ -117,14 +117,15 @@ def together(one: Changes, other: Changes, *, shared: bool = False) -> Changes:
 
     Args:
         shared: they make the same work faster, so that only the larger factor counts; else each
-            makes faster what the other leaves.
+            makes faster what the other leaves. What one makes slower stays so.
     """
 
     def factors(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, float]:
         joined = dict(ours)
         for name, factor in theirs.items():
             before = joined.get(name, 1.0)
-            joined[name] = max(before, factor) if shared else before * factor
+            faster = shared and min(before, factor) >= 1
+            joined[name] = max(before, factor) if faster else before * factor
         return {name: factor for name, factor in joined.items() if not gone & _covering(name)}
 
     gone = one.removed | other.removed

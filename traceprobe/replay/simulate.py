@@ -7,23 +7,19 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from traceprobe.replay.graph import Graph, Shape, Shapes, graph_of
-from traceprobe.replay.pace import Pace
 from traceprobe.replay.tasks import Floats, RankSchedule
 
 TOGETHER, MOST_TIMES = 64, 8_000_000
 """Scenarios that are played at once, at most, and times of their edges."""
 
 
-def simulate(
-    schedules: Sequence[RankSchedule], shapes: Shapes | None = None, of: Pace = max
-) -> float:
+def simulate(schedules: Sequence[RankSchedule], shapes: Shapes | None = None) -> float:
     """Step of the slowest rank, ns; ranks that wait for each other are equally fast.
 
     Args:
         shapes: those of what was played before, which are not looked for again.
-        of: the length of a step, from those of the ranks.
     """
-    return of(simulate_ranks([schedules], shapes)[0])
+    return max(simulate_ranks([schedules], shapes)[0])
 
 
 def simulate_all(

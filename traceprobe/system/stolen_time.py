@@ -31,9 +31,9 @@ class StolenTime:
 
 def _stolen(stat: Path) -> dict[str, int]:
     """Ticks of each core that this process may use."""
-    usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     try:
+        usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
         lines = [line.split() for line in stat.read_text(encoding="ascii").splitlines()]
         return {fields[0]: int(fields[_STEAL]) for fields in lines if fields[0] in usable}
-    except (OSError, ValueError, IndexError):
+    except (AttributeError, OSError, ValueError, IndexError):  # another system, or an odd file
         return {}

@@ -58,7 +58,8 @@ def compilations(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame
     """Stages of compilations that a process is in: `thread`, `t0`, `t1`, `name`; no order.
 
     What was compiled runs next, and makes a call or begins an operator. Until then guards are
-    written and code is loaded, of which no stage tells: a stage lasts until then.
+    written and code is loaded, of which no stage tells: a stage of a thread that trains lasts until
+    then.
     """
     stages = _named(process, names, is_compiling)
     return stages.with_columns(t1=pl.Series(_until_used(stages, process), dtype=pl.Int64))
@@ -68,7 +69,8 @@ def _until_used(stages: pl.DataFrame, process: ProcessTimeline) -> Int64s:
     """When the thread of each stage next begins anything; its own end where it does not."""
     begun = pl.concat(each.select("thread", "t0") for each in (process.calls, process.operators))
     thread, found = stages["thread"].to_numpy(), stages["t1"].to_numpy().copy()
-    for each in np.unique(thread).tolist():
+    trains = {process.host.step_thread, *process.ops["thread"].unique().to_list()}
+    for each in set(np.unique(thread).tolist()) & trains:
         times = np.sort(begun.filter(pl.col("thread") == each)["t0"].to_numpy())
         own = np.flatnonzero(thread == each)
         place = np.searchsorted(times, found[own])

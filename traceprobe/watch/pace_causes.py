@@ -176,7 +176,8 @@ def surroundings(process: Process, first: Process, stretch: Stretch) -> Surround
     waited = None
     if found is not None and inside.sum() > 1:
         (own, times) = found[inside], at[inside]
-        waited = float((own[-1] - own[0]) / (times[-1] - times[0]))
+        # Waiting for a core and standing still with it may be the same time.
+        waited = min(float((own[-1] - own[0]) / (times[-1] - times[0])), 1.0)
     return Surroundings(
         wait_ms=float(np.median(process.wait_ms[start : stop + 1])),
         cpu_wait=waited,

@@ -38,7 +38,7 @@ class Replicas:
         """Whether communication can be taken out.
 
         Raises:
-            Unavailable: there is none, or none that is known how to.
+            Unavailable: there is none, or it is that of other ranks alone.
         """
         if not self._models:
             raise Unavailable(ALONE if world_size() == 1 else OTHERS)

@@ -23,6 +23,11 @@ def meet_apart() -> None:
         _apart.append(dist.new_group())
 
 
+def is_ours(group: Any) -> bool:
+    """Whether a process group is the one that `meet_apart` made."""
+    return any(group is each for each in _apart)
+
+
 def synchronize(*, together: bool = True) -> None:
     """Wait for the device, and with `together` for the other ranks."""
     import torch.distributed as dist

@@ -4,18 +4,20 @@ A process group hands what it is asked for to the backend of a device, and anoth
 its place. PyTorch has one for tests that does nothing (`FakeProcessGroup`). So a program without
 DistributedDataParallel (FSDP, tensor parallelism, pipelines, collectives of its own) loses
 communication and nothing else: it packs, splits and calls as before. What it computes from what was
-never sent is wrong, and is given back: of all that its optimizers train a copy is kept in the
-host's memory.
+never sent is wrong, and ends with the trial: all that it trains is copied to the host's memory
+before, and given back after, however the trial ends.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from traceprobe.capture import device
+from traceprobe.capture.hardware import world_size
 from traceprobe.capture.oracle import ranks
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.instances import instances
@@ -34,7 +36,6 @@ class Wire:
 
     def __init__(self) -> None:
         self._groups = _groups()
-        self._kept: list[tuple[Any, Any]] = []
         ranks.meet_apart()
 
     def check(self) -> None:
@@ -64,41 +65,54 @@ class Wire:
         own = [kinds.__members__.get(backend.name().upper()) for backend in backends]
         if None in own:
             raise Unavailable(NOT_BACK)
-        self._keep()
-        try:
-            for group in self._groups:
-                group._register_backend(where, kinds.CUSTOM, _silent(group))
-            yield
-        finally:
-            for group, kind, backend in zip(self._groups, own, backends, strict=True):
-                group._register_backend(where, kind, backend)
+        with _given_back():
+            try:
+                for group in self._groups:
+                    group._register_backend(where, kinds.CUSTOM, _silent(group))
+                yield
+            finally:
+                for group, kind, backend in zip(self._groups, own, backends, strict=True):
+                    group._register_backend(where, kind, backend)
 
     def reunite(self) -> None:
-        """Give back what the program had trained before communication was first taken out."""
-        import torch
+        """The ranks are as they were."""
 
+
+@contextmanager
+def _given_back() -> Iterator[None]:
+    """All that the program trains is afterwards what it was before.
+
+    Raises:
+        Unavailable: there is no room for a copy.
+    """
+    import torch
+
+    trained = list(_trained())
+    size = sum(tensor.numel() * tensor.element_size() for tensor in trained)
+    free = _free_bytes()
+    if free is not None and 2 * size * _ranks_here() > free:
+        raise Unavailable(TOO_LARGE)
+    kept = [tensor.to("cpu", copy=True) for tensor in trained]
+    try:
+        yield
+    finally:
         with torch.no_grad():
-            for tensor, kept in self._kept:
-                tensor.copy_(kept)
-        self._kept = []
+            for tensor, before in zip(trained, kept, strict=True):
+                tensor.copy_(before)
 
-    def _keep(self) -> None:
-        if self._kept:
-            return
-        trained = list(_trained())
-        size = sum(tensor.numel() * tensor.element_size() for tensor in trained)
-        free = _free_bytes()
-        if free is not None and 2 * size > free:
-            raise Unavailable(TOO_LARGE)
-        self._kept = [(tensor, tensor.cpu().clone()) for tensor in trained]
+
+def _ranks_here() -> int:
+    """Ranks that share the memory of this machine, as far as is known."""
+    told = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return int(told) if told.isdecimal() and int(told) else world_size()
 
 
 def _groups() -> list[Any]:
-    """The process groups of several ranks, on the device that computes."""
+    """The process groups of several ranks, on the device that computes; not that of ours."""
     import torch.distributed as dist
 
     where = "cuda" if device.computes() else "cpu"
-    made = list(dist.distributed_c10d._world.pg_map)
+    made = [g for g in dist.distributed_c10d._world.pg_map if not ranks.is_ours(g)]
     on = [g for g in made if where in {each.type for each in g._device_types}]
     return [group for group in on if group.size() > 1]
 
@@ -115,28 +129,28 @@ def _silent(group: Any) -> Any | None:
 
 
 def _trained() -> Iterator[Any]:
-    """Parameters and states of all optimizers, and buffers of all modules: what this rank holds."""
+    """What this rank holds of optimizers' states, and of parameters and buffers of all modules."""
     import torch
 
-    seen: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     for optimizer in instances(torch.optim.Optimizer):
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 states = optimizer.state.get(parameter, {}).values()
-                yield from _once(seen, (parameter.detach(), *states))
+                yield from _once(seen, (parameter, *states))
     for module in instances(torch.nn.Module):
-        yield from _once(seen, module._buffers.values())
+        yield from _once(seen, (*module._parameters.values(), *module._buffers.values()))
 
 
-def _once(seen: set[int], values: Any) -> Iterator[Any]:
+def _once(seen: set[tuple[int, int]], values: Any) -> Iterator[Any]:
     """The tensors among some values, those of a sharded one its own, each once."""
     import torch
 
     for value in values:
         if isinstance(value, torch.Tensor) and value.device.type != "meta":
             own = value.to_local() if hasattr(value, "to_local") else value
-            if own.data_ptr() not in seen:
-                seen.add(own.data_ptr())
+            if (where := (own.data_ptr(), own.numel())) not in seen:
+                seen.add(where)
                 yield own.detach()
 
 
