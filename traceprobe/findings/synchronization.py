@@ -24,8 +24,8 @@ MOST_PLACES = 3
     "synchronization",
     title="Synchronisation keeps the GPU waiting",
     definition="Blocking calls per step; idle time inside them, and after them until the host is "
-    "ahead of the GPU again, but no more than the calls have lasted: without them the host would be "
-    "earlier by that, and what it does after them takes its time in either case. To that "
+    "ahead of the GPU again, but no more than the calls have lasted: without them the host would "
+    "be earlier by that, and what it does after them takes its time in either case. To that "
     "comes what the host does only to read values, and what the profiler slowed it by, "
     "without which it would wait for longer. Waiting for data is not counted. The saving is "
     "that idle time. Where it is more than half of all overhead, the saving has the latency "
