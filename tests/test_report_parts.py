@@ -10,6 +10,7 @@ from tests.report_factory import PARTITIONS, make_empty_report, make_rank, make_
 from traceprobe.records.prediction import PredictedSaving
 from traceprobe.records.rank import Iteration
 from traceprobe.records.report import Term
+from traceprobe.records.run import Run
 from traceprobe.records.summary import KernelShare, StepTimes
 from traceprobe.render import next_step
 from traceprobe.render.kernel_names import short_name
@@ -311,6 +312,24 @@ def test_a_device_that_computes_all_the_time_is_called_what_it_is(kind, device):
     (said,) = advice_section(change(report, ranks=ranks, findings=[])).blocks[0].sentences
     assert said.startswith(f"The {device} computes nearly all the time")
     assert said.endswith(f"or a faster {device}.")
+
+
+@pytest.mark.parametrize(("cause", "said"), [("compute", False), ("io", True)])
+def test_a_straggler_that_computes_more_is_why_the_step_computes(cause, said):
+    report = make_report("compute")
+    (fix, *_) = (f for f in report.findings if f.saving_ms_per_step)
+    skew = change(fix, id="communication-skew", status="fail", saving_of=["communication"])
+    run = Run(
+        world_size=2,
+        transfer_ns=1,
+        skew_ns=1_000_000,
+        straggler_rank=0,
+        straggler_cause=cause,
+        collectives_matched=1,
+        skew_causes=dict.fromkeys(("io", "overhead", "compute", "other"), 0.25),
+    )
+    blocks = advice_section(change(report, findings=[skew], run=run)).blocks
+    assert any("computes nearly all the time" in str(block) for block in blocks) is said
 
 
 def test_iterations_that_do_more_are_a_reason_for_any_bound():
