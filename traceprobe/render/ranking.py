@@ -81,7 +81,7 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
         capture = [f for f in asking if f.status == "fail" and not _shares(f) and f not in saving]
         return _distinct([*capture, *saving])[:most]
     left_out = _negligible(report)
-    subject = {f.id: _shares(f) | _causes_of_skew(f, report) for f in asking}
+    subject = {f.id: _shares(f) | causes_of_skew(f, report) for f in asking}
     about = [
         f for f in asking if subject[f.id] & set(bounds) or (f.id == RECURRING and f in saving)
     ]
@@ -108,7 +108,7 @@ def _shares(finding: Finding) -> set[str]:
     return {share_of.get(name, "compute") for name in finding.saving_of}  # else a kernel's class
 
 
-def _causes_of_skew(finding: Finding, report: Report) -> set[str]:
+def causes_of_skew(finding: Finding, report: Report) -> set[str]:
     """What most of the waiting for other ranks comes from: the shares count it there."""
     causes = report.run.skew_causes if report.run is not None else None
     if finding.id != "communication-skew" or not causes:

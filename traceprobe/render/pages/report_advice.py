@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.report import Finding, Report
-from traceprobe.records.run import Run
 from traceprobe.render.document import Block, Findings, Section, Text
 from traceprobe.render.pages import report_headroom
-from traceprobe.render.ranking import first_fixes, is_about
+from traceprobe.render.ranking import causes_of_skew, first_fixes, is_about
 from traceprobe.render.savings import together
 from traceprobe.verdict.bounds import deciding
 
@@ -25,7 +24,7 @@ def advice_section(report: Report) -> Section:
     fixes = first_fixes(report)
     blocks: list[Block] = [*report_headroom.sections(report)]
     bounds = deciding(report.verdict.bound, report.verdict.secondary)
-    if bounds and not any(_explains(finding, bounds, report.run) for finding in fixes):
+    if bounds and not any(_explains(finding, bounds, report) for finding in fixes):
         on_cpu = all(rank.device.kind == "cpu" for rank in report.ranks)
         blocks.append(Text([_unexplained(bounds, on_cpu=on_cpu)]))
     applying = [f for f in report.findings if f.status != "not-applicable"]
@@ -34,15 +33,10 @@ def advice_section(report: Report) -> Section:
     return Section("findings", "What to do first", blocks=blocks, help=_HELP, nav="Fix first")
 
 
-def _explains(finding: Finding, bounds: tuple[str, ...], run: Run | None) -> bool:
-    """Whether a finding says where a bound comes from.
-
-    Iterations that do more take all kinds of time, and a straggler that of which it has more.
-    """
-    if is_about(finding, bounds) or finding.id == "long-iterations":
-        return True
-    late = None if run is None else run.straggler_cause
-    return finding.id == "communication-skew" and late is not None and late in bounds
+def _explains(finding: Finding, bounds: tuple[str, ...], report: Report) -> bool:
+    """Whether a finding says where a bound comes from; iterations that do more take all kinds."""
+    about = is_about(finding, bounds) or not causes_of_skew(finding, report).isdisjoint(bounds)
+    return about or finding.id == "long-iterations"
 
 
 def _unexplained(bounds: tuple[str, ...], *, on_cpu: bool) -> str:
