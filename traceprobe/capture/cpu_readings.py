@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from traceprobe.system.control_group import cpu_quota
+from traceprobe.system.core_ticks import core_ticks
 from traceprobe.system.cores import cores
 from traceprobe.system.process_tree import PARENT, ran_ticks, stat_fields
 
@@ -104,17 +105,12 @@ def _family(root: int) -> dict[int, int]:
 
 
 def _busy() -> int | None:
-    usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    try:
-        lines = [line.split() for line in (_PROC / "stat").read_text().splitlines()]
-        found = [
-            sum(int(value) for n, value in enumerate(states[:_STATES]) if n not in _IDLE)
-            for name, *states in lines
-            if name in usable
-        ]
-    except (OSError, ValueError):
-        return None
-    return sum(found) if len(found) == len(usable) else None
+    found = core_ticks()
+    busy = (
+        sum(ticks for n, ticks in enumerate(states[:_STATES]) if n not in _IDLE)
+        for states in found.values()
+    )
+    return sum(busy) if found and len(found) == len(os.sched_getaffinity(0)) else None
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import duration, significant
 from traceprobe.records.run import Run
 from traceprobe.replay.scenario import Changes
-from traceprobe.verdict.pipeline import bubble_ms
+from traceprobe.verdict.pipeline import is_pipeline
 from traceprobe.verdict.thresholds import FIXED
 from traceprobe.verdict.wording import late
 
@@ -90,7 +90,7 @@ def communication_skew(evidence: Evidence) -> Answer:
         ],
         evidence.saving(waited, *classes),
         _advice(run, more) if who else SLOWEST,
-        changes=_changes(run, pipelined=bubble_ms(evidence.ranks) is not None),
+        changes=_changes(run, pipelined=is_pipeline(evidence.ranks)),
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.rank import Rank
-from traceprobe.verdict.pipeline import bubble_ms
+from traceprobe.verdict.pipeline import is_pipeline
 from traceprobe.verdict.thresholds import FIXED
 
 _STAGE = "move layers from its stage of the pipeline to the others."
@@ -51,7 +51,7 @@ def more_computing(late: Rank, others: Sequence[Rank]) -> More | None:
         return of(late), fmean(map(of, others))
 
     computing, usual = both(_computing_ms)
-    if bubble_ms(ranks) is not None:
+    if is_pipeline(ranks):
         told = (
             f"its stage of the pipeline computes {significant(computing)} ms a step, the others "
             f"{significant(usual)} ms"

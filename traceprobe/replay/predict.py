@@ -32,7 +32,7 @@ from traceprobe.replay.simulate import simulate_ranks
 from traceprobe.replay.stages import evened, with_more_micro_batches
 from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
 from traceprobe.verdict.allreduce import Links
-from traceprobe.verdict.pipeline import bubble_ms
+from traceprobe.verdict.pipeline import is_pipeline
 from traceprobe.verdict.thresholds import FIXED
 
 LATE_LOADER = 0.02
@@ -75,7 +75,7 @@ class Playable(msgspec.Struct, frozen=True):
     @property
     def pipelined(self) -> bool:
         """Whether several ranks are played, which are stages of a pipeline."""
-        return len(self.played) > 1 and bubble_ms(self.played) is not None
+        return is_pipeline(self.played)
 
     @property
     def late_loader(self) -> bool:
@@ -159,25 +159,24 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
         if asked.bucket_mb is not None:
             sizes_before = buckets.sizes_of(schedules[0])
             schedules, sizes, links = buckets.rebucketed(schedules, asked.bucket_mb, run.ranks)
-        told.append((sizes, sizes_before, links))
-        for played in _plays(run, asked):
-            shared = evened(schedules) if played.evened else schedules
-            scenarios.extend(
-                [changes.apply(changes.with_host(p, factor), played.changes, left) for p in shared]
-                for factor, left in doubts
-            )
+        plays = _plays(run, asked)
+        told.append((plays, sizes, sizes_before, links))
+        if run.pipelined and "skew" in asked.removed:
+            schedules = evened(schedules)
+        scenarios.extend(
+            [changes.apply(changes.with_host(p, factor), play.changes, left) for p in schedules]
+            for play in plays
+            for factor, left in doubts
+        )
     ranks = iter(simulate_ranks(scenarios, run.base.shapes))
     found = []
-    for asked, (sizes, sizes_before, links) in zip(every, told, strict=True):
-        plays = [[play.pace(next(ranks)) for _ in doubts] for play in _plays(run, asked)]
-        steps = (
-            plays[0]
-            if len(plays) == 1
-            else [
-                with_more_micro_batches(step, apart, asked.micro_batches)
-                for step, apart in zip(*plays, strict=True)
+    for asked, (plays, sizes, sizes_before, links) in zip(every, told, strict=True):
+        steps, *apart = [[play.pace(next(ranks)) for _ in doubts] for play in plays]
+        if apart:
+            steps = [
+                with_more_micro_batches(step, alone, asked.micro_batches)
+                for step, alone in zip(steps, *apart, strict=True)
             ]
-        )
         predicted, *around = (run.now * step / run.base.step_ns for step in steps)
         noise = hypot(noise_ms(run.report, asked, run.now), predicted * (run.base.factor - 1))
         if asked != Changes():
@@ -192,12 +191,10 @@ class _Play(msgspec.Struct, frozen=True):
 
     Args:
         changes: of the schedules. pace: of the ranks that a step is as long as.
-        evened: whether the stages of a pipeline are made equally long before.
     """
 
     changes: Changes
     pace: Pace
-    evened: bool = False
 
 
 def _plays(run: Playable, asked: Changes) -> list[_Play]:
@@ -206,12 +203,11 @@ def _plays(run: Playable, asked: Changes) -> list[_Play]:
         return [_Play(asked, pace_of(asked, run.straggler))]
     # Stages that are equally long still wait for each other. One that a straggler is left out of
     # plays alone: what the others would wait for then is not known.
-    even = "skew" in asked.removed
     together = replace(asked, removed=asked.removed - {"skew"})
-    plays = [_Play(together, pace_of(together, run.straggler), even)]
+    pace = pace_of(together, run.straggler)
+    plays = [_Play(together, pace)]
     if asked.micro_batches > 1:
-        apart = replace(asked, removed=asked.removed | {"skew"})
-        plays.append(_Play(apart, pace_of(together, run.straggler), even))
+        plays.append(_Play(replace(asked, removed=asked.removed | {"skew"}), pace))
     return plays
 
 

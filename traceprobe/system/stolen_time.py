@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_STAT = Path("/proc/stat")
-_STEAL = 8
-"""Field of a core's line that has it, in ticks, after the core's name (`man 5 proc_stat`)."""
+from traceprobe.system.core_ticks import STAT, core_ticks
+
+_STEAL = 7
+"""Place of the state in `core_ticks`."""
 
 
 class StolenTime:
@@ -16,7 +17,7 @@ class StolenTime:
     Which core it was on is not known: between two questions it is that of the core with most.
     """
 
-    def __init__(self, stat: Path = _STAT) -> None:
+    def __init__(self, stat: Path = STAT) -> None:
         self._stat = stat
         self._before, self._ticks = _stolen(stat), 0
 
@@ -30,10 +31,6 @@ class StolenTime:
 
 
 def _stolen(stat: Path) -> dict[str, int]:
-    """Ticks of each core that this process may use."""
-    try:
-        usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-        lines = [line.split() for line in stat.read_text(encoding="ascii").splitlines()]
-        return {fields[0]: int(fields[_STEAL]) for fields in lines if fields[0] in usable}
-    except (AttributeError, OSError, ValueError, IndexError):  # another system, or an odd file
-        return {}
+    """Ticks of each core that this process may use, where the system counts them."""
+    each = core_ticks(stat).items()
+    return {core: states[_STEAL] for core, states in each if len(states) > _STEAL}

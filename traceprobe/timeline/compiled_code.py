@@ -69,8 +69,7 @@ def _until_used(stages: pl.DataFrame, process: ProcessTimeline) -> Int64s:
     """When the thread of each stage next begins anything; its own end where it does not."""
     begun = pl.concat(each.select("thread", "t0") for each in (process.calls, process.operators))
     thread, found = stages["thread"].to_numpy(), stages["t1"].to_numpy().copy()
-    trains = {process.host.step_thread, *process.ops["thread"].unique().to_list()}
-    for each in set(np.unique(thread).tolist()) & trains:
+    for each in set(np.unique(thread).tolist()) & process.training_threads:
         times = np.sort(begun.filter(pl.col("thread") == each)["t0"].to_numpy())
         own = np.flatnonzero(thread == each)
         place = np.searchsorted(times, found[own])

@@ -55,6 +55,11 @@ class ProcessTimeline(msgspec.Struct, frozen=True):
     recorded: Int64s
     launches: Int64s
 
+    @property
+    def training_threads(self) -> set[int]:
+        """The threads that launch work, and that of the steps."""
+        return {self.host.step_thread, *self.ops["thread"].unique().to_list()}
+
 
 def process_timeline(
     trace: Trace, pid: int, step: str | None, names: Mapping[str, NamePattern]

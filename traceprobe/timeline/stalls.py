@@ -21,12 +21,7 @@ from traceprobe.timeline.process_timeline import ProcessTimeline
 
 def memory_calls(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
     """As `find_allocations`, of the threads that train."""
-    return find_allocations(process.calls, process.operators, _training(process), names)
-
-
-def _training(process: ProcessTimeline) -> set[int]:
-    """The threads that launch work, and that of the steps."""
-    return {process.host.step_thread, *process.ops["thread"].unique().to_list()}
+    return find_allocations(process.calls, process.operators, process.training_threads, names)
 
 
 def garbage_collections(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
@@ -35,7 +30,7 @@ def garbage_collections(process: ProcessTimeline, names: Sequence[str]) -> pl.Da
     Those of another thread do where none of these begins an operator or a call meanwhile.
     """
     rows = rows_named(process.ranges, names, is_collecting).select("thread", "t0", "t1")
-    threads = sorted(_training(process))
+    threads = sorted(process.training_threads)
     own = rows["thread"].is_in(threads)
     if own.all():
         return rows

@@ -41,6 +41,11 @@ def bubble_ms(ranks: Sequence[Rank]) -> float | None:
     return min(waits) if waits else None
 
 
+def is_pipeline(ranks: Sequence[Rank]) -> bool:
+    """Whether several ranks are stages that send each other micro-batches."""
+    return len(ranks) > 1 and bubble_ms(ranks) is not None
+
+
 def schedule(ranks: Sequence[Rank], world_size: int) -> Schedule | None:
     """Stages and micro-batches by the messages of each rank; None where they do not tell.
 
