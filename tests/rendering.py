@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from traceprobe.records.report import Report
 from traceprobe.render import document_of, markdown, render, terminal
 from traceprobe.render.document import Chart
-from traceprobe.render.pages.report import document
+from traceprobe.render.pages.report import brief
 
 
 def html_of(report: Report) -> str:
@@ -30,7 +30,7 @@ def terminal_of(
     verbose: bool = False,
 ) -> str:
     """Its summary in a terminal."""
-    return terminal.render(document(report, paths), width, color, encoding, verbose=verbose)
+    return terminal.render(brief(report, paths), width, color, encoding, verbose=verbose)
 
 
 def points_of(chart: Chart) -> dict[str, list[tuple[float, float]]]:

@@ -81,6 +81,12 @@ def test_an_import_loads_nothing_that_takes_long(module, heavy):
     assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
 
 
+@pytest.mark.parametrize("reader", ["kineto", "nsight"])
+def test_a_file_is_being_read_before_what_analyses_it_is_imported(reader):
+    code = f"import sys, traceprobe.ingest.{reader}.read; sys.exit('polars' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
+
+
 def test_options_are_frozen_and_documented():
     names = [field.name for field in dataclasses.fields(traceprobe.Options)]
     section = PAGE.partition("field of `Options`")[2].partition("```")[0]

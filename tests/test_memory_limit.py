@@ -112,7 +112,7 @@ def test_a_command_tells_a_panic_and_want_of_memory(monkeypatch, cli):
     def fails(*_):
         raise raised.pop(0)
 
-    monkeypatch.setattr("traceprobe.pipeline.trace_part.read_trace", fails)
+    monkeypatch.setattr("traceprobe.ingest.read_trace.read_trace", fails)
     done = cli("analyze", "run.json", "-o", "-")
     assert (done.code, done.out) == (70, "")
     assert done.err.startswith(f"traceprobe: internal error: PanicException: {PANIC}\n")

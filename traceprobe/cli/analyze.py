@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -228,9 +228,12 @@ def command(
         peaks=saved(peaks, MeasuredPeaks) if peaks is not None else None,
         nccl_records=records,
     )
-    if open_report and not any(path.suffix == ".html" for path in targets):
+    page = any(path.suffix == ".html" for path in targets)
+    if open_report and not page:
         misused("--open needs an HTML output; add -o report.html")
 
+    said = not quiet and Path("-") not in targets
+    imports = partial(_import, page=page, terminal=said)
     folder = cache.resolve() if cache is not None else None
     if dask and files:
         from traceprobe.pipeline.dask import read_all
@@ -239,7 +242,7 @@ def command(
             parts = read_all(files, options, folder, dask, done)
     else:
         with readable(paths) as exported:
-            parts = _read(exported, options, folder, jobs, quiet=quiet)
+            parts = _read(exported, options, folder, jobs, imports, quiet=quiet)
     _say(parts, quiet=quiet, verbose=verbose)
 
     from msgspec import UNSET
@@ -259,7 +262,7 @@ def command(
     written = outputs.write(report, targets, force=force)
     if github_summary:
         outputs.append_summary(report)
-    if not quiet and Path("-") not in targets:
+    if said:
         places = None if redact else files or [str(path) for path in paths]
         summary(report, places, verbose=verbose)
     for path in written:
@@ -276,11 +279,22 @@ def _records(dumps: list[str], *, quiet: bool) -> dict[int, list[Path]]:
 
 
 def _read(
-    files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
+    files: list[Path],
+    options: Options,
+    folder: Path | None,
+    jobs: int | None,
+    imports: Callable[[], None],
+    *,
+    quiet: bool,
 ) -> list[TracePart | Lost]:
-    """The parts of the files: here, or in processes where there are several of both."""
+    """The parts of the files: here, or in processes where there are several of both.
+
+    Args:
+        imports: loads what is needed next, while a single file is being read.
+    """
     from traceprobe.ingest.kineto.shares import decoders_ahead
     from traceprobe.system.cores import cores
+    from traceprobe.system.meanwhile import meanwhile
 
     jobs = jobs or cores()
     if min(jobs, len(files)) > 1:
@@ -288,12 +302,35 @@ def _read(
 
         with counting(len(files), quiet=quiet) as done:
             return read_all(files, options, folder, jobs, done)
-    read_now = len(files) == 1 and folder is None
-    ahead = decoders_ahead(files[0], jobs) if read_now else nullcontext()
-    with progress(files, quiet=quiet) as bar, ahead:
-        from traceprobe.pipeline.trace_part import read_in_turn  # takes its time, too
+    if len(files) > 1 or folder is not None:
+        with progress(files, quiet=quiet) as bar:
+            from traceprobe.pipeline.trace_part import read_in_turn  # takes its time, too
 
-        return read_in_turn(files, options, folder, bar, jobs)
+            return read_in_turn(files, options, folder, bar, jobs)
+    with (
+        progress(files, quiet=quiet) as bar,
+        decoders_ahead(files[0], jobs),
+        meanwhile(imports),
+    ):
+        from traceprobe.ingest.read_trace import read_trace
+
+        trace = read_trace(files[0], bar(0), options.limits, jobs)
+    from traceprobe.pipeline.trace_part import part_of
+
+    return [part_of(trace, options)]
+
+
+def _import(*, page: bool, terminal: bool) -> None:
+    """What analyses a trace, and what shows the report."""
+    import traceprobe.pipeline.merge
+    import traceprobe.pipeline.trace_part
+
+    if page:
+        import traceprobe.render.html
+        import traceprobe.render.pages.report
+    if terminal:
+        import traceprobe.render.pages.report
+        import traceprobe.render.terminal  # noqa: F401
 
 
 def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> None:

@@ -135,9 +135,9 @@ def summary(report: Report, inputs: Sequence[str] | None, *, verbose: bool = Fal
         inputs: paths of the files that it is about; None where they are not known.
         verbose: as `document_summary`.
     """
-    from traceprobe.render.pages.report import document
+    from traceprobe.render.pages.report import brief
 
-    document_summary(document(report, inputs), verbose=verbose)
+    document_summary(brief(report, inputs), verbose=verbose)
 
 
 def document_summary(document: Document, *, verbose: bool = False) -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from traceprobe.errors import DamagedInput
-from traceprobe.ingest.audit_rows import AuditRows
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits
-from traceprobe.ingest.trace_size import check_trace_size
-from traceprobe.model.events import Trace
 from traceprobe.system.reading import errors_named
+
+if TYPE_CHECKING:
+    from traceprobe.ingest.audit_rows import AuditRows
+    from traceprobe.model.events import Trace
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file consumed, bytes of the file)."""
@@ -54,6 +56,8 @@ def read_trace(
         raise DamagedInput(
             f"{file.name}: was changed while it was read; analyse it again when it is complete"
         )
+    from traceprobe.ingest.trace_size import check_trace_size  # needs what made the trace
+
     check_trace_size(trace, limits)
     return trace
 

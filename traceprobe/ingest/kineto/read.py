@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from traceprobe.errors import UnsupportedInput
 from traceprobe.ingest import foreign_traces
@@ -23,15 +21,15 @@ from traceprobe.ingest.kineto.chunks import LONGEST, BlockReader, EventSplitter,
 from traceprobe.ingest.kineto.columns import EventColumns, base_ns, collect_tables
 from traceprobe.ingest.kineto.decode import TWICE, decode_events, garbage_collection_paused
 from traceprobe.ingest.kineto.envelope import top_level_properties
-from traceprobe.ingest.kineto.kernel_counters import CATEGORY as COUNTED
-from traceprobe.ingest.kineto.kernel_counters import CounterEvent
-from traceprobe.ingest.kineto.link import build_trace
 from traceprobe.ingest.kineto.no_events import without_events
 from traceprobe.ingest.kineto.shares import shares
 from traceprobe.ingest.limits import Limits
 from traceprobe.ingest.untrusted_values import tool_version
-from traceprobe.model.events import Origin, Trace
 from traceprobe.model.quality import Quality
+
+if TYPE_CHECKING:
+    from traceprobe.ingest.kineto.kernel_counters import CounterEvent
+    from traceprobe.model.events import Trace
 
 _CHECKED = {"thread": "threads", "pid": "processes", "device": "devices"}
 """Columns of which each value costs a pass over all rows, and what their number is limited by."""
@@ -60,6 +58,12 @@ def read_kineto(
         for chunk in chunks:
             columns.add(chunk)
             limits.check("names", len(columns.names), path.name)
+    import polars as pl  # which takes its time, as those do that need it
+
+    from traceprobe.ingest.kineto.kernel_counters import CATEGORY, CounterEvent
+    from traceprobe.ingest.kineto.link import build_trace
+    from traceprobe.model.events import Origin
+
     if columns.made_of is not None:
         raise UnsupportedInput(
             f"{path.name}: was made by `traceprobe annotate` for viewers; analyse what it was made "
@@ -101,7 +105,7 @@ def read_kineto(
             if column in table:
                 limits.check(limit, pl.Series(table[column]).n_unique(), path.name)
     counted: Iterable[list[CounterEvent]] = ()
-    if COUNTED in columns.categories:
+    if CATEGORY in columns.categories:
         again = BlockReader(path, detected.gzipped, lambda *_: None, limits)
         counted = decode_events(EventSplitter().chunks(again.blocks()), CounterEvent, Quality())
     return build_trace(tables, columns, metadata, origin, quality, counted)

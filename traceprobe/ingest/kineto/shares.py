@@ -26,7 +26,7 @@ def shares(path: Path, detected: DetectedFormat, jobs: int) -> int:
 
 @contextmanager
 def decoders_ahead(path: Path, jobs: int) -> Iterator[None]:
-    """The other processes start here, while this one imports what it needs to analyse a trace.
+    """The other processes start here, while this one imports what it reads a trace with.
 
     Raises:
         TraceprobeError, OSError: as `detect_format`.

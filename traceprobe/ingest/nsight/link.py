@@ -6,7 +6,7 @@ processes of one file. Codes come from the file's own ENUM tables, the built-in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -34,16 +34,16 @@ from traceprobe.ingest.joins import (
 from traceprobe.ingest.nsight import facts as facts
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
+from traceprobe.ingest.nsight.big_tables import COLUMNS, GRID
 from traceprobe.ingest.nsight.gpu_metrics import gpu_samples
 from traceprobe.ingest.nsight.ids import NameTable, per_id, per_text, process_key, tid
-from traceprobe.ingest.nsight.sync_notes import NOTED, sync_notes
+from traceprobe.ingest.nsight.sync_notes import sync_notes
 from traceprobe.ingest.nsight.tables import (
     GRAPH,
     KERNEL,
     MEMCPY,
     MEMSET,
     RUNTIME,
-    TIMES,
     Database,
 )
 from traceprobe.ingest.nsight.waits import host_waits
@@ -82,25 +82,6 @@ _COPY_LABELS = {
     12: "Unified Device-to-Host",
 }
 _MEMORY_LABELS = {0: "Pageable", 1: "Pinned"}
-
-
-_COMMON = {**TIMES, "deviceId": 0, "streamId": 0, "correlationId": UNKNOWN, "globalPid": UNKNOWN}
-_NAMES = {"demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}
-_GRID = ("gridX", "gridY", "gridZ")
-_COLUMNS: Mapping[str, Mapping[str, int]] = {
-    KERNEL: {**_COMMON, **_NAMES, **dict.fromkeys(_GRID, UNKNOWN)},
-    MEMCPY: {**_COMMON, "bytes": UNKNOWN, "copyKind": 0, "srcKind": 2, "dstKind": 2},
-    MEMSET: {**_COMMON, "bytes": UNKNOWN},
-    GRAPH: {**_COMMON, "graphId": UNKNOWN},
-    RUNTIME: TIMES | dict.fromkeys(("globalTid", "correlationId", "nameId"), UNKNOWN),
-}
-"""What is read of each table of GPU ops and of calls: column to what stands for NULL."""
-
-
-def begin_reading(db: Database) -> None:
-    """Let the big tables be read while there is something else to do before `build_trace`."""
-    for table, wanted in (*_COLUMNS.items(), *NOTED.items()):
-        db.begin(table, wanted)
 
 
 def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
@@ -163,12 +144,12 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
 
 def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str, Any]]:
     parts = []
-    if kernels := db.integers(KERNEL, _COLUMNS[KERNEL]):
+    if kernels := db.integers(KERNEL, COLUMNS[KERNEL]):
         text, short = kernels["demangledName"], kernels["shortName"]
         text = np.where(text == UNKNOWN, short, text)
         name, kind = per_text(db, text, names, kernel_kind)
         parts.append(_op(kernels, name, kind, graph=kernels["graphNodeId"] > 0))
-    if copies := db.integers(MEMCPY, _COLUMNS[MEMCPY]):
+    if copies := db.integers(MEMCPY, COLUMNS[MEMCPY]):
         labels = _COPY_LABELS | db.labels("ENUM_CUDA_MEMCPY_OPER")
         memory = _MEMORY_LABELS | db.labels("ENUM_CUDA_MEM_KIND")
         name, kind = per_id(
@@ -180,10 +161,10 @@ def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str,
         pageable = np.isin(copies["srcKind"], paged) | np.isin(copies["dstKind"], paged)
         pageable &= (kind == Kind.H2D) | (kind == Kind.D2H)
         parts.append(_op(copies, name, kind, pageable=pageable))
-    if sets := db.integers(MEMSET, _COLUMNS[MEMSET]):
+    if sets := db.integers(MEMSET, COLUMNS[MEMSET]):
         count = len(sets["start"])
         parts.append(_op(sets, np.full(count, names("Memset")), np.full(count, Kind.MEMSET)))
-    if graphs := db.integers(GRAPH, _COLUMNS[GRAPH]):
+    if graphs := db.integers(GRAPH, COLUMNS[GRAPH]):
         (name,) = per_id(graphs["graphId"], lambda number: names(f"CUDA graph {number}"))
         whole = np.ones(len(name), dtype=bool)
         parts.append(_op(graphs, name, np.full(len(name), Kind.KERNEL), graph=whole))
@@ -228,12 +209,12 @@ def _grids(rows: Table) -> Ints:
     """Blocks of each kernel; UNKNOWN of what has no grid."""
     if "gridX" not in rows:
         return np.full(len(rows["start"]), UNKNOWN, dtype=np.int32)
-    sizes = [np.maximum(rows[c], 0).astype(np.float64) for c in _GRID]
+    sizes = [np.maximum(rows[c], 0).astype(np.float64) for c in GRID]
     return grid_number(sizes[0] * sizes[1] * sizes[2])
 
 
 def _host_calls(db: Database, names: NameTable) -> dict[str, Any]:
-    wanted = _COLUMNS[RUNTIME]
+    wanted = COLUMNS[RUNTIME]
     rows = db.integers(RUNTIME, wanted) or {c: np.empty(0, dtype=np.int64) for c in wanted}
     name, call, blocking = per_text(
         db,

@@ -6,15 +6,14 @@ export has millions of them: they come as one joined text for many rows, and are
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import count, islice
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from traceprobe.ingest.nsight.operators import NUMBERS, SEQUENCE, noted_sequence, without_numbers
 from traceprobe.ingest.untrusted_values import NAME_LENGTH
 from traceprobe.model.codes import UNKNOWN, Int64s, Ints
 
@@ -22,10 +21,30 @@ SEPARATOR = "\x1f"
 """Between texts that are joined."""
 OWN = int(np.iinfo(np.int64).min)
 """Of a row with a text of its own: the id of no registered string."""
+NOTED_SEQUENCE = (
+    "CASE WHEN instr(text, ', seq = ') "
+    "AND substr(text, instr(text, ', seq = ') + 8, 1) GLOB '[0-9]' THEN "
+    "CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER) ELSE -1 END"
+)
+"""The sequence number in a text, in SQL."""
+SEQUENCE = ", seq = ([0-9]{1,18})"
+NUMBERS = r"(?s), (?:seq = |op_id = |sizes = \[).*"
+"""What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _LONGEST_NAME = 4 * NAME_LENGTH
 """Bytes: no character has more than four."""
 _NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
 """What autograd's NVTX says after the name of an operator; it makes each such text unique."""
+
+
+def noted_sequence(text: str) -> int:
+    """The sequence number that a text ends with, UNKNOWN without one."""
+    noted = re.search(SEQUENCE, text)
+    return int(noted[1]) if noted else UNKNOWN
+
+
+def without_numbers(text: str) -> str:
+    """The name of an operator, without what makes each text unique."""
+    return re.sub(NUMBERS, "", text)
 
 
 class NvtxTexts:
@@ -58,6 +77,8 @@ class NvtxTexts:
             raise ValueError("a text of NVTX holds the separator")
         sequence = np.full(len(pieces), UNKNOWN, dtype=np.int64)
         if ", " in joined:
+            import polars as pl  # that takes its time, and other rows are read without
+
             text = pl.col("text")
             told = pl.DataFrame({"text": pieces}, schema={"text": pl.String}).select(
                 text if self._whole else text.str.replace(NUMBERS, ""),

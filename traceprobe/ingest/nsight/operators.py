@@ -19,32 +19,12 @@ from traceprobe.model.events import HOST_WORK
 
 NVTX_OPERATORS = (*HOST_WORK, "name", "sequence")
 """Columns of operators as they are read."""
-NOTED_SEQUENCE = (
-    "CASE WHEN instr(text, ', seq = ') "
-    "AND substr(text, instr(text, ', seq = ') + 8, 1) GLOB '[0-9]' THEN "
-    "CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER) ELSE -1 END"
-)
-"""The sequence number in a text, in SQL."""
-SEQUENCE = ", seq = ([0-9]{1,18})"
-NUMBERS = r"(?s), (?:seq = |op_id = |sizes = \[).*"
-"""What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _BACKWARD = re.compile(
     r"^(?:autograd::engine::|torch::autograd::(?:CppNode|AccumulateGrad|GraphRoot|CopySlices)\b)"
     r"|Backward\d*$"
 )
 _MOST_THREADS = 64
 """Of a process, with forward operators: programs have a few, and each is looked at on its own."""
-
-
-def noted_sequence(text: str) -> int:
-    """The sequence number that a text ends with, UNKNOWN without one."""
-    noted = re.search(SEQUENCE, text)
-    return int(noted[1]) if noted else UNKNOWN
-
-
-def without_numbers(text: str) -> str:
-    """The name of an operator, without what makes each text unique."""
-    return re.sub(NUMBERS, "", text)
 
 
 def with_forward_operators(operators: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

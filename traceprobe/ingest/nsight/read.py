@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from traceprobe.ingest.detect_format import DetectedFormat, printable
 from traceprobe.ingest.limits import Limits
-from traceprobe.ingest.nsight.facts import session_start_ns
-from traceprobe.ingest.nsight.link import begin_reading, build_trace
+from traceprobe.ingest.nsight.big_tables import begin_reading
 from traceprobe.ingest.nsight.open_export import (
     EXPORT_AGAIN,
     MAX_NAMED,
@@ -23,9 +24,11 @@ from traceprobe.ingest.nsight.open_export import (
 )
 from traceprobe.ingest.nsight.tables import Database
 from traceprobe.ingest.untrusted_values import tool_version
-from traceprobe.model.events import Origin, Trace
 from traceprobe.model.quality import Quality
 from traceprobe.system.reading import sha256
+
+if TYPE_CHECKING:
+    from traceprobe.model.events import Trace
 
 _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(?:\.\d+)?)")
 
@@ -46,10 +49,15 @@ def read_nsight(
     with ExitStack() as opened:
         db = opened.enter_context(open_export(path, detected, limits, quality, jobs))
         begin_reading(db)
-        digest = sha256(path, progress)
+        beside = opened.enter_context(ThreadPoolExecutor(1))
+        digest = beside.submit(sha256, path, progress)
+        from traceprobe.ingest.nsight.facts import session_start_ns  # which take their time
+        from traceprobe.ingest.nsight.link import build_trace
+        from traceprobe.model.events import Origin
+
         origin = Origin(
             name=printable(path.name),
-            sha256=digest,
+            sha256=digest.result(),
             format="nsys",
             dialect=f"schema {tool_version(db.metadata.get('EXPORT_SCHEMA_VERSION')) or 'unknown'}",
             producer=_producer(db),

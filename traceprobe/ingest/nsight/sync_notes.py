@@ -9,17 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from traceprobe.ingest.joins import Table, concatenate_tables, empty_table
+from traceprobe.ingest.nsight.big_tables import COLUMNS
 from traceprobe.ingest.nsight.ids import process_key
-from traceprobe.ingest.nsight.tables import EVENT, MISSING, SYNCHRONIZATION, TIMES, Database
+from traceprobe.ingest.nsight.tables import EVENT, MISSING, SYNCHRONIZATION, Database
 from traceprobe.ingest.stream_events import NOTES, identity
 from traceprobe.model.codes import UNKNOWN, Int64s, StreamEvent
-
-_IDS = dict.fromkeys(
-    ("correlationId", "globalPid", "deviceId", "streamId", "eventId", "eventSyncId"), UNKNOWN
-)
-
-NOTED = {SYNCHRONIZATION: TIMES | _IDS, EVENT: _IDS}
-"""What is read of each table: column to what stands for NULL."""
 
 
 def sync_notes(db: Database, pids: Int64s) -> Table:
@@ -28,8 +22,8 @@ def sync_notes(db: Database, pids: Int64s) -> Table:
     Args:
         pids: keys of the processes that have calls; an export without process ids has one.
     """
-    syncs = db.integers(SYNCHRONIZATION, NOTED[SYNCHRONIZATION])
-    records = db.integers(EVENT, NOTED[EVENT])
+    syncs = db.integers(SYNCHRONIZATION, COLUMNS[SYNCHRONIZATION])
+    records = db.integers(EVENT, COLUMNS[EVENT])
     parts = [empty_table("pid", "kind", "t0", "t1", "correlation", *NOTES)]
     if syncs is not None:
         noted = _noted(syncs)

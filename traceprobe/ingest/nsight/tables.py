@@ -14,8 +14,7 @@ import numpy as np
 
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
-from traceprobe.ingest.nsight.nvtx_texts import OWN, NvtxTexts
-from traceprobe.ingest.nsight.operators import NOTED_SEQUENCE
+from traceprobe.ingest.nsight.nvtx_texts import NOTED_SEQUENCE, OWN, NvtxTexts
 from traceprobe.ingest.nsight.pages import Page, Query, Readers, chunks, pages
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
 from traceprobe.model.codes import UNKNOWN, Bools, Ints

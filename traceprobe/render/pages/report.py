@@ -53,6 +53,21 @@ def document(report: Report, paths: Sequence[str] | None = ()) -> Document:
     """The report for all outputs.
 
     Args:
+        paths: as `brief`.
+    """
+    return replace(
+        brief(report, paths),
+        result=list(verdict_blocks(report)),
+        sections=list(_sections(report)),
+        provenance=list(_provenance(report)),
+        json=compact_json(report).decode(),
+    )
+
+
+def brief(report: Report, paths: Sequence[str] | None = ()) -> Document:
+    """What fits a terminal or a comment: no sections, which are most of the work, and no data.
+
+    Args:
         paths: where the inputs are, for commands that the reader of a terminal may copy; None where
             nobody knows, and a command could not be run.
     """
@@ -67,8 +82,6 @@ def document(report: Report, paths: Sequence[str] | None = ()) -> Document:
         doubt=doubt(verdict),
         cautions=report_summary.misleading(report),
         anchor="verdict",
-        result=list(verdict_blocks(report)),
-        sections=list(_sections(report)),
         summary={
             "markdown": report_summary.markdown(report),
             "terminal": report_summary.terminal(report, paths),
@@ -76,10 +89,9 @@ def document(report: Report, paths: Sequence[str] | None = ()) -> Document:
         },
         inputs=[source.name for source in report.inputs],
         digests=[source.sha256 for source in report.inputs],
-        provenance=list(_provenance(report)),
         contents=CONTENTS,
         version=report.traceprobe_version,
-        json=compact_json(report).decode(),
+        json="",
     )
 
 
