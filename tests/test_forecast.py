@@ -14,6 +14,7 @@ from tests.builders.program import UPDATE, Program
 from tests.builders.scenario import STREAM, Script
 from tests.conftest import ROOT
 from tests.report_factory import make_ablation, make_report
+from traceprobe.formatting import significant
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import removable_ms
 from traceprobe.records.report import Finding
@@ -106,7 +107,25 @@ def test_without_the_wait_a_step_is_what_is_left(reports):
     assert found.predicted.ms == pytest.approx(20, rel=0.05)
     assert found.predicted.ms <= found.saving_ms_per_step
     assert found.predicted.low_ms > 15
-    assert found.evidence[-1].endswith("no waiting for data")
+    left = found.predicted
+    assert left.step_ms == pytest.approx(13.1, rel=0.05)
+    ends = f"{significant(left.step_low_ms)} to {significant(left.step_high_ms)}"
+    assert found.evidence[-1].endswith(
+        f"no waiting for data; that leaves {significant(left.step_ms)} ms a step ({ends})"
+    )
+
+
+def test_what_is_left_varies_though_no_more_can_be_saved(reports):
+    """No prediction is above its bound; a step is 5 % longer or shorter in the next run."""
+    for report in reports.values():
+        for finding in report.findings:
+            left = finding.predicted
+            if not isinstance(left, PredictedSaving):
+                continue
+            now = left.step_ms + left.ms
+            assert left.step_low_ms <= min(now - left.high_ms, 0.95 * left.step_ms) + 1e-5
+            assert left.step_high_ms >= min(now, 1.05 * left.step_ms) - 1e-5
+            assert now - left.low_ms - 1e-5 <= left.step_high_ms <= now + 1e-5
 
 
 def test_nothing_is_predicted_where_nothing_is_asked(reports):
@@ -262,6 +281,20 @@ def test_contradictions_of_a_joint_prediction_are_seen(joint, problem):
     assert not list(with_findings(one, other, joint=good)._saving_problems())
     bad = with_findings(one, other, joint=replace(good, **joint))
     assert any(problem in each for each in bad._saving_problems())
+
+
+@pytest.mark.parametrize(
+    "left",
+    [(70.0, 80.0, 79.0), (81.0, 80.0, 90.0), (-1.0, 80.0, 90.0), (70.0, 80.0, msgspec.UNSET)],
+)
+def test_a_step_that_is_left_outside_its_interval_is_seen(left):
+    good = PredictedSaving(ms=20.0, low_ms=15.0, high_ms=22.0)
+    assert not list(good.problems())
+    names = ("step_low_ms", "step_ms", "step_high_ms")
+    good = replace(good, **dict(zip(names, (74.0, 80.0, 85.0), strict=True)))
+    assert not list(good.problems())
+    (problem,) = replace(good, **dict(zip(names, left, strict=True))).problems()
+    assert "leaves" in problem
 
 
 def test_no_prediction_of_the_corpus_is_above_its_bound_or_class(corpus, corpus_row):

@@ -74,6 +74,13 @@ def test_the_step_without_a_cause_is_held_against_the_one_that_is_predicted(
     assert (found.step_inside, found.step_near) == (inside, near)
 
 
+def test_where_the_step_that_is_left_is_told_that_counts():
+    said = replace(PAGEABLE, saving_ms=(4.0, 5.0, 5.8), left_ms=(9.5, 10.5, 12.0))
+    found = mark(ROW, replace(ANSWER, said=(said,), step_ms=16.0))
+    assert found.step_error == pytest.approx(0.05)
+    assert (found.step_inside, found.step_near) == (True, True)
+
+
 def test_of_two_causes_the_other_one_stays_in_the_step():
     other = {**CAUSE, "id": "piecewise-optimizer", "class": "overhead", "ms": 2.0}
     pair = {**ROW, "causes": [*ROW["causes"], other], "slow_ms": 18.0}

@@ -21,6 +21,7 @@ class Said:
         lines: of the program, `train.py(57): step`, the first first.
         rank: of the run, where it blames one.
         saving_ms: the least, the expected and the most that a step would be shorter by.
+        left_ms: the same of the step that is left, where it says more than the difference.
     """
 
     word: str
@@ -30,6 +31,7 @@ class Said:
     lines: tuple[str, ...] = ()
     rank: int | None = None
     saving_ms: tuple[float, float, float] | None = None
+    left_ms: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)

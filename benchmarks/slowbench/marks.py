@@ -187,7 +187,7 @@ def _predicted(
     for one, causes in said:
         mine = _named_causes(row, causes)
         if mine and one.saving_ms is not None and step_ms is not None:
-            most, expected, least = (step_ms - ms for ms in one.saving_ms)
+            least, expected, most = one.left_ms or [step_ms - ms for ms in one.saving_ms[::-1]]
             low, without, high = _without(row, mine)
             near = low <= most and least <= high
             return round(expected / without - 1, 4), least <= without <= most, near

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
-from traceprobe.formatting import listed
+from traceprobe.formatting import listed, significant
 from traceprobe.records.class_bound import class_bound_ms, waits_only
 from traceprobe.records.finding_order import CAUSES, in_order
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
@@ -93,6 +93,14 @@ def _possible(run: Playable, changes: Changes) -> bool:
     except ImpossibleChange:
         return False
     return True
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """A step, ms, and the ends of its interval."""
+
+    ms: float
+    low: float
+    high: float
 
 
 class _Gain(msgspec.Struct, frozen=True):
@@ -182,14 +190,37 @@ def _predicted(
 ) -> Finding:
     bound = finding.saving_ms_per_step or 0.0
     kept = gain.within(0.0, bound, _class_bound_ms(run, finding))
+    left = _left(run, kept)
     words = listed(asked[finding.id].words())
     if causes := _causes(finding.id, asked):
         words += f", once {' and '.join(f'`{cause}`' for cause in causes)} is mended"
+    else:
+        ends = f"{significant(left.low)} to {significant(left.high)}"
+        words += f"; that leaves {significant(left.ms)} ms a step ({ends})"
     return replace(
         finding,
-        predicted=PredictedSaving(ms=kept.ms, low_ms=kept.low, high_ms=kept.high),
+        predicted=PredictedSaving(
+            ms=kept.ms,
+            low_ms=kept.low,
+            high_ms=kept.high,
+            step_ms=left.ms,
+            step_low_ms=left.low,
+            step_high_ms=left.high,
+        ),
         evidence=[*finding.evidence, f"predicted by playing the steps again: {words}"],
     )
+
+
+def _left(run: Playable, gain: _Gain) -> _Step:
+    """The step that is left where so much of it goes.
+
+    No gain is above its bound, but what is left is a step like any other, which takes another time
+    in the next run: its interval is no narrower than what the rules leave out.
+    """
+    ms = run.now - gain.ms
+    low = min(run.now - gain.high, (1 - RULES_MARGIN) * ms)
+    high = max(run.now - gain.low, min((1 + RULES_MARGIN) * ms, run.now))
+    return _Step(*(round(max(each, 0.0), 6) for each in (ms, low, high)))
 
 
 def _class_bound_ms(run: Playable, finding: Finding) -> float:
@@ -209,13 +240,13 @@ def _joint(run: Playable, gain: _Gain, findings: Sequence[Finding]) -> JointPred
     """The findings mended together: no less than the best alone, no more than all their bounds."""
     most = min(_bound_ms(run.report.ranks, straggler_of(run.report.run), findings), run.now)
     least = max(finding.gain_ms for finding in findings)
-    kept = gain.within(least, most)
+    left = _left(run, gain.within(least, most))
     return JointPrediction(
         findings=[finding.id for finding in findings],
         now_ms=round(run.now, 6),
-        step_ms=round(run.now - kept.ms, 6),
-        low_ms=round(run.now - kept.high, 6),
-        high_ms=round(run.now - kept.low, 6),
+        step_ms=left.ms,
+        low_ms=left.low,
+        high_ms=left.high,
     )
 
 

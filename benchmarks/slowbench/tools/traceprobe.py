@@ -73,6 +73,7 @@ def _said(finding: Mapping[str, Any], step_ms: float | None, rank: int | None) -
         lines=tuple(s["line"] for s in finding.get("sites") or [] if s["line"] is not None),
         rank=rank if finding["id"] == "communication-skew" else None,
         saving_ms=(told["low_ms"], told["ms"], told["high_ms"]) if told else None,
+        left_ms=(told["step_low_ms"], told["step_ms"], told["step_high_ms"]) if told else None,
     )
 
 
