@@ -279,12 +279,17 @@ def test_hostile_names_are_all_there():
         ),
         (
             "If it is, keep the workers of the loader alive by an argument.",
-            "If it is, keep the workers of the loader…",
+            "If it is, keep the workers of the …",
         ),
         (
             "If the loop makes its batches, let workers of a loader make them.",
-            "If the loop makes its batches, let worke…",
+            "If the loop makes its batches, let …",
         ),
+        (
+            "The model communicates, as where tensors, sequences or experts are split.",
+            "The model communicates.",
+        ),
+        ("Use `compile(a, b, c, d)` or `compile(a, b, c, d)`.", "Use `compile(a, b, c, d)` or …"),
         ("Keep them. Then do what is said of it in the documentation.", "Keep them."),
         ("Use `fused=True`.", "Use `fused=True`."),
     ],

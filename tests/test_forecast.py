@@ -229,6 +229,12 @@ def test_what_gains_more_comes_first_whatever_the_bound():
     assert [f.id for f in first_fixes(with_findings(less, precision))] == ["tf32-off", "data-wait"]
 
 
+def test_what_is_nothing_beside_another_is_not_done_first():
+    loader, precision = finding("data-wait", 20.0, 19.0), finding("tf32-off", 0.01)
+    assert [f.id for f in first_fixes(with_findings(loader, precision))] == ["data-wait"]
+    assert [f.id for f in first_fixes(with_findings(precision))] == ["tf32-off"]
+
+
 def test_of_what_gains_nothing_alone_the_larger_bound_comes_first():
     one, other = finding("tf32-off", 5.0, 0.0), finding("data-wait", 20.0, 0.001)
     assert sorted((one, other), key=lambda f: f.by_gain) == [other, one]
@@ -240,6 +246,15 @@ def test_a_saving_in_words():
     assert saving(finding("data-wait", 11.0)) == "up to 11.0 ms a step"
     assert saving(finding("data-wait", 11.0, 0.0)) == ("little alone (up to 11.0 ms)")
     assert saving(finding("data-wait")) == ""
+
+
+def test_findings_that_save_nothing_together_are_called_that():
+    fixes = [finding(name, 1.0, 0.001) for name in ("data-wait", "tf32-off")]
+    joint = JointPrediction(
+        findings=["data-wait", "tf32-off"], now_ms=2.02, step_ms=2.015, low_ms=1.9, high_ms=2.02
+    )
+    said = together(with_findings(*fixes, joint=joint), fixes)
+    assert said == "These two together save next to nothing: something else limits the step."
 
 
 def test_findings_together_in_words():

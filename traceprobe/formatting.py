@@ -35,6 +35,8 @@ MAX_PLACE = 80
 """Characters of a name in a place of the program."""
 _SENTENCE_END = re.compile(r"[.;](?= )")
 _CONDITION = re.compile(r"(If|Where|When|Unless|Once|While|As long as) ")
+_EXAMPLES = re.compile(r"(such )?as |like |where |which ")
+"""How a list begins that makes no sense with its first part alone."""
 """How a sentence begins whose first comma ends a condition."""
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
@@ -121,8 +123,19 @@ def first_clauses(text: str, limit: int) -> str:
         if not _inside(text[: found.start()])
     ]
     ways = commas[1:] if _CONDITION.match(text) else commas
-    ends = [comma for comma in ways if limit // 2 <= comma]
-    return f"{shorten(text[: ends[-1]], limit - 1)}." if ends else told
+    ends = [
+        comma
+        for comma, before in zip(commas, [-2, *commas], strict=False)
+        if comma in ways and limit // 2 <= comma and not _EXAMPLES.match(text[before + 2 : comma])
+    ]
+    return f"{shorten(text[: ends[-1]], limit - 1)}." if ends else _whole_words(text, limit)
+
+
+def _whole_words(text: str, limit: int) -> str:
+    """The words that fit, and an ellipsis; code that is not all there is left out."""
+    spaces = [found.start() for found in re.finditer(" ", text[: limit - 1])]
+    ends = [space for space in spaces if not _inside(text[:space])]
+    return f"{shorten(text[: ends[-1]], limit - 2)} …" if ends else shorten(text, limit)
 
 
 def _inside(text: str) -> bool:

@@ -21,6 +21,8 @@ ENABLING = "cpu-oversubscribed"
 """What holds up all that a step does: what else would save is only known without it."""
 SAME_SAVING = 0.01
 """Relative difference up to which two savings of the same time are one."""
+NO_SAVING = 0.001
+"""Part of the largest saving below which nobody would do anything for one."""
 SUBJECTS = {
     "allocator-stalls": "overhead",
     "attention-unfused": "compute",
@@ -67,14 +69,16 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
 
     Where what bounds the run cannot be played without its cause, what is about it comes first: its
     upper bound is no match for predictions. Left out is what would only save time that the verdict
-    holds to be not worth mentioning, and what promises the same time as one before it. Findings
-    without a saving count where they are about the bound, or where none has one. Of an inconclusive
-    verdict, what is wrong with the capture comes first.
+    holds to be not worth mentioning or is nothing beside the others, and what promises the same
+    time as one before it. Findings without a saving count where they are about the bound, or where
+    none has one. Of an inconclusive verdict, what is wrong with the capture comes first.
 
     Returns:
         At most so many, the first first; none where nothing asks for a change.
     """
     asking = [f for f in in_order(report.findings) if f.status in ATTENTION]
+    most_ms = max((f.saving_ms_per_step or 0.0 for f in asking), default=0.0)
+    asking = [f for f in asking if (f.saving_ms_per_step or math.inf) >= NO_SAVING * most_ms]
     saving = [f for f in asking if f.saving_ms_per_step is not None]
     bounds = deciding(report.verdict.bound, report.verdict.secondary)
     if not bounds:

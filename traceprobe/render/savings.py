@@ -11,7 +11,7 @@ from traceprobe.records.prediction import PredictedSaving
 from traceprobe.records.report import Finding, Report
 
 NOTHING = 0.01
-"""Part of its upper bound below which a prediction is next to nothing."""
+"""Part of its upper bound, or of the step, below which a prediction is next to nothing."""
 NUMBERS = {2: "two", 3: "three"}
 
 
@@ -51,6 +51,8 @@ def together(report: Report, fixes: Sequence[Finding]) -> str:
         which = f"These {NUMBERS.get(len(fixes), len(fixes))}"
     else:
         which = f"The {' and '.join(map(ordinal, places))}"
+    if joint.now_ms - joint.step_ms < NOTHING * joint.now_ms:
+        return f"{which} together save next to nothing: something else limits the step."
     ends = f"{significant(joint.low_ms)} to {significant(joint.high_ms)}"
     steps = f"{significant(joint.now_ms)} → {significant(joint.step_ms)} ms a step"
     return f"{which} together: {steps} ({ends})."
