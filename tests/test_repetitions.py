@@ -117,3 +117,24 @@ def test_where_windows_do_something_else_none_is_plain():
 @pytest.mark.parametrize(("kinds", "kind"), [("DDGDDG", "D"), ("GGDGG", "G")])
 def test_the_most_frequent_contents_are_those_of_a_window(kinds, kind):
     assert repetitions.most_frequent(windows(kinds)).tolist() == KINDS[kind]
+
+
+CRITIC, GENERATOR, POLICY, VALUE = [40, 2, 0, 0], [40, 0, 0, 0], [0, 0, 30, 0], [0, 0, 0, 30]
+ROLLOUT = [0, 50, 30, 0]
+
+
+def test_three_updates_of_a_critic_and_one_of_a_generator_are_not_two_pairs():
+    """What a critic runs is what a generator runs and more; it is no longer generator for that."""
+    contents = np.array([*[CRITIC] * 3, GENERATOR] * 6)
+    inputs = np.array([[1, 1, 1, 0] * 6])
+    assert find_cycle(contents, inputs).length == 4
+    evaluated = np.array([CRITIC, CRITIC, [60, 9, 9, 9], CRITIC, CRITIC, GENERATOR] * 4)
+    assert find_cycle(evaluated, np.array([[1, 1, 1, 1, 1, 0] * 4])).length == 3
+
+
+def test_updates_do_not_go_on_without_the_rollout_that_alone_has_an_input():
+    contents = np.array([ROLLOUT, VALUE, *[POLICY, VALUE] * 3] * 4)
+    rollouts = np.array([[1, *[0] * 7] * 4])
+    assert find_cycle(contents, rollouts).length == 8
+    everywhere = np.ones_like(rollouts)
+    assert find_cycle(contents, everywhere).length == 2

@@ -100,26 +100,36 @@ def find_cycle(
     regular = (cycle for cycle in cycles if cycle.fits.mean() >= REGULAR)
     if not strict:
         shortest = next(regular, None)
-        return None if shortest is None else _shorter(shortest, contents)
+        return None if shortest is None else _shorter(shortest, contents, traits)
     every = list(regular)
     least = min((cycle.misfits for cycle in every), default=0)
     return next((cycle for cycle in every if cycle.misfits <= least + 1), None)
 
 
-def _shorter(cycle: Cycle, contents: Int64s) -> Cycle:
+def _shorter(cycle: Cycle, contents: Int64s, traits: Int64s | None) -> Cycle:
     """The cycle that this one is several of, if some of its windows only do more.
 
     A GAN's two updates of one kind and one of the other are the cycle, also where an evaluation
     comes after every third of them. Where all windows are of one kind, that is for others to say.
+    Windows of a kind that the shorter cycle has in another place do not only do more; nor does it
+    go on without what is in the long one alone, an input or an update.
     """
-    example = _examples(cycle, contents)
+    smallest = _smallest(cycle, contents)
+    example = contents[smallest]
+    shared = np.zeros((1, len(example)), dtype=np.int64) if traits is None else traits[:, smallest]
     for length in range(2, cycle.length // 2 + 1):
         if cycle.length % length:
             continue
         size = example.sum(axis=1).reshape(-1, length)
         least = np.arange(length) + length * np.argmin(size, axis=0)
         typical = cycle.typical[least]
-        if len(np.unique(typical)) > 1 and all(
+        whole = (shared[:, least].any(axis=1) >= shared.any(axis=1)).all()
+        elsewhere = np.isin(cycle.typical, typical) & (
+            cycle.typical != np.tile(typical, cycle.length // length)
+        )
+        if not whole or elsewhere.any() or len(np.unique(typical)) < 2:
+            continue
+        if all(
             covers(found, example[least[place % length]]) for place, found in enumerate(example)
         ):
             fits = [covers(found, example[least[k % length]]) for k, found in enumerate(contents)]
@@ -129,9 +139,14 @@ def _shorter(cycle: Cycle, contents: Int64s) -> Cycle:
 
 def _examples(cycle: Cycle, contents: Int64s) -> Int64s:
     """Contents of the smallest window of the kind of each place of a cycle."""
+    return np.asarray(contents[_smallest(cycle, contents)])
+
+
+def _smallest(cycle: Cycle, contents: Int64s) -> list[int]:
+    """The smallest window of the kind of each place of a cycle."""
     total = contents.sum(axis=1)
     of_kind = [np.flatnonzero(cycle.labels == label) for label in cycle.typical]
-    return np.asarray(contents[[rows[np.argmin(total[rows])] for rows in of_kind]])
+    return [int(rows[np.argmin(total[rows])]) for rows in of_kind]
 
 
 def regular_windows(cycle: Cycle, contents: Int64s) -> Bools:

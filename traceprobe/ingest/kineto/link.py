@@ -53,6 +53,7 @@ from traceprobe.ingest.kineto.frames import short_names
 from traceprobe.ingest.kineto.gpu_samples import gpu_samples
 from traceprobe.ingest.kineto.kernel_counters import CounterEvent, kernel_counters
 from traceprobe.ingest.kineto.ranges import host_ranges, host_work, operator_sources
+from traceprobe.ingest.kineto.recorded_passes import in_recorded_nodes
 from traceprobe.ingest.kineto.sync_notes import of_processes
 from traceprobe.ingest.plausibility import (
     drop_duplicates,
@@ -245,13 +246,14 @@ def _roles(
 
     Autograd gives a backward operator a non-zero `Fwd thread id`, but for the nodes that sum
     gradients, which have no forward operator; a forward operator that runs inside one (activation
-    recomputation) has a sequence number and `Fwd thread id` 0.
+    recomputation) has a sequence number and `Fwd thread id` 0, unless the pass itself is recorded.
     """
     if operators is None:
         return lambda thread, time: np.full(len(time), Role.UNKNOWN, dtype=np.int8)
     node = per_name(operators["name"], names, lambda name: int(name.startswith(BACKWARD_NODES))) > 0
     backward = (operators["forward_thread"] > 0) | node
     forward = ~backward & (operators["sequence"] != UNKNOWN)
+    forward &= ~in_recorded_nodes(operators, node, backward)
     covers = {
         (role, int(thread)): union_of_rows(operators, mask & (operators["thread"] == thread))
         for role, mask in ((Role.BACKWARD, backward), (Role.FORWARD, forward))
