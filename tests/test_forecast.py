@@ -347,3 +347,21 @@ def test_what_the_first_kernel_waited_for_before_the_recording_is_not_played():
     assert predict(prepare(report), Changes(speedup={"compute": 2.0})).predicted == pytest.approx(
         5.0, rel=0.02
     )
+
+
+@pytest.mark.parametrize("name", ["data_load", "prep"])
+def test_a_host_that_makes_batches_beside_the_gpu_sets_the_pace_only_once_that_is_faster(name):
+    """The host makes a batch in 2 ms and launches in less than 1, for steps of 7 ms."""
+    program = Program()
+    for number in range(6):
+        with program.range(f"ProfilerStep#{number}"):
+            with program.range(name):
+                program.sleep(2 * MS)
+            program.kernel("forward", 2 * MS).kernels(["backward"], ns=4 * MS, backward=True)
+            with program.range("Optimizer.step#SGD.step"):
+                program.kernel(UPDATE, MS)
+    run = prepare(traceprobe.analyze(program.trace()))
+    twice, tenfold = (Changes(speedup={"compute": factor}) for factor in (2.0, 10.0))
+    assert predict(run, Changes()).predicted == pytest.approx(7.0, rel=0.02)
+    assert predict(run, twice).predicted == pytest.approx(3.5, rel=0.02)
+    assert 2.0 < predict(run, tenfold).predicted < 2.5

@@ -276,7 +276,16 @@ def _with_loader(
         return schedule
     workers = told if timed is None else timed
     known = workers if isinstance(workers, int) and workers > 0 else 1
-    return replace(schedule, period=now * 1e6, workers=known)
+    # A host that waits while the device still has work gets batches as often as it asks for them.
+    hidden = late < LATE_LOADER and isinstance(rank.timed_wait_ms, UnsetType)
+    pace = min(now, _host_step_ms(schedule)) if hidden else now
+    return replace(schedule, period=pace * 1e6, workers=known)
+
+
+def _host_step_ms(schedule: RankSchedule) -> float:
+    """What the host of a rank takes for a step that nothing holds up: its work, and its waits."""
+    spent = schedule.tasks.host.sum() + schedule.tasks.data_wait.sum()
+    return float(spent) / schedule.iterations / 1e6
 
 
 def _slowed_beyond(report: Report, rank: Rank, late_ms: float) -> bool:
