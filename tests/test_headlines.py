@@ -141,6 +141,14 @@ def test_other_programs_are_the_first_caution():
     assert "different programs: unet and gpt2" in document_of(compare(*runs)).cautions[0]
 
 
+def test_a_recording_that_is_compared_with_itself_is_called_that():
+    one = run({"forward": 10})
+    assert "same-recording" in [caution.code for caution in compare(one, one).cautions]
+    source = one.report.inputs[0]
+    other = replace(one, report=replace(one.report, inputs=[replace(source, sha256="f" * 64)]))
+    assert "same-recording" not in [caution.code for caution in compare(one, other).cautions]
+
+
 def test_what_only_one_run_shows_is_told():
     base, new = run({"backward": 20}), run({"backward": 20, "communication": 80}, label="new")
     found = compare(base, new)

@@ -160,15 +160,15 @@ def cautions(
 ) -> Iterator[Message]:
     """What a reader should know before believing the numbers, by stable codes."""
     runs = (base, new)
-    digests = [[source.sha256 for source in run.report.inputs] for run in runs]
-    if digests[0] == digests[1] != []:
-        yield Message("same-recording", "Base and new run are the same recording.")
     programs = [str(settings(run.report).get("name") or "") for run in runs]
     if all(programs) and programs[0] != programs[1]:
         yield Message(
             "different-workloads",
             f"The runs are of different programs: {programs[0]} and {programs[1]}.",
         )
+    digests = [[source.sha256 for source in run.report.inputs] for run in runs]
+    if digests[0] == digests[1] != []:
+        yield Message("same-recording", "Base and new run are the same recording.")
     devices = [device_names(run.report.ranks) for run in runs]
     if devices[0] != devices[1]:
         yield Message(
