@@ -35,9 +35,9 @@ MAX_PLACE = 80
 """Characters of a name in a place of the program."""
 _SENTENCE_END = re.compile(r"[.;](?= )")
 _CONDITION = re.compile(r"(If|Where|When|Unless|Once|While|As long as) ")
+"""How a sentence begins whose first comma ends a condition."""
 _EXAMPLES = re.compile(r"(such )?as |like |where |which ")
 """How a list begins that makes no sense with its first part alone."""
-"""How a sentence begins whose first comma ends a condition."""
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
 

@@ -325,12 +325,12 @@ def _import(*, page: bool, terminal: bool) -> None:
     import traceprobe.pipeline.merge
     import traceprobe.pipeline.trace_part
 
+    if page or terminal:
+        import traceprobe.render.pages.report
     if page:
         import traceprobe.render.html
-        import traceprobe.render.pages.report
     if terminal:
-        import traceprobe.render.pages.report
-        import traceprobe.render.terminal  # noqa: F401
+        import traceprobe.render.terminal  # noqa: F401 - to have imported it is all
 
 
 def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> None:

@@ -123,11 +123,10 @@ def _shorter(cycle: Cycle, contents: Int64s, traits: Int64s | None) -> Cycle:
         size = example.sum(axis=1).reshape(-1, length)
         least = np.arange(length) + length * np.argmin(size, axis=0)
         typical = cycle.typical[least]
-        whole = (shared[:, least].any(axis=1) >= shared.any(axis=1)).all()
-        elsewhere = np.isin(cycle.typical, typical) & (
-            cycle.typical != np.tile(typical, cycle.length // length)
-        )
-        if not whole or elsewhere.any() or len(np.unique(typical)) < 2:
+        kinds = cycle.typical.reshape(-1, length)
+        elsewhere = np.isin(kinds, typical) & (kinds != typical)
+        lacking = shared.any(axis=1) & ~shared[:, least].any(axis=1)
+        if len(np.unique(typical)) < 2 or elsewhere.any() or lacking.any():
             continue
         if all(
             covers(found, example[least[place % length]]) for place, found in enumerate(example)
