@@ -76,6 +76,21 @@ def test_without_reads_the_host_is_ahead_again():
     assert simulate([apply(schedule(*rows), READS)]) == pytest.approx(504 * US)
 
 
+@pytest.mark.parametrize(
+    ("kind", "duration_us", "gone"),
+    [("backward", 2, True), ("optimizer", 2, True), ("forward", 2, False), ("backward", 9, False)],
+)
+def test_short_kernels_that_compute_what_is_read_go_with_it(kind, duration_us, gone):
+    """A forward pass between reads may be a policy's, which acts; what is longer does more."""
+    between = task(kind, host=40 * US, duration=duration_us * US, awaits=1, pause=15 * US)
+    rows = [kernel(50), copy(), between, copy(), kernel(60, awaits=1)]
+    found = find_reads(schedule(*rows).tasks)
+    assert found.preparing.tolist() == [False, False, gone, False, False]
+    assert found.host[2] == (15 if gone else 15 + CALL_NS / US) * US
+    left = apply(schedule(*rows), READS).tasks
+    assert left.duration[2] == (0 if gone else duration_us * US)
+
+
 def reading(kind, pageable):
     """Steps of 1 ms that end in a copy right before a call that waits for it; times in µs."""
     script = Script()

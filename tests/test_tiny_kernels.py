@@ -52,7 +52,8 @@ def test_they_are_counted_with_the_gaps_after_them(tmp_path):
     told = next(f for f in report.findings if f.id == "small-kernels")
     assert told.status == "warn"
     assert told.evidence[0].startswith("50 kernels of at most 5 µs take 0.154 ms per step")
-    assert told.saving_ms_per_step == pytest.approx(0.154)
+    # They, the gaps after them, and what the host takes to launch them.
+    assert told.saving_ms_per_step == pytest.approx(0.154 + COUNT * 0.002, rel=0.05)
 
 
 def test_longer_kernels_and_those_of_the_optimizer_are_others(tmp_path):

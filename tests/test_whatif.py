@@ -21,7 +21,7 @@ from traceprobe.replay.buckets import rebucketed
 from traceprobe.replay.calibrate import HostBelief, calibrate
 from traceprobe.replay.pace import pace_of
 from traceprobe.replay.predict import predict, prepare
-from traceprobe.replay.scenario import Changes, apply
+from traceprobe.replay.scenario import Changes, apply, check
 from traceprobe.replay.simulate import simulate, simulate_ranks
 from traceprobe.replay.tasks import (
     ALONE,
@@ -219,6 +219,17 @@ def messages(*sizes):
             )
         )
     return schedule(*rows, task("optimizer", duration=US, needs=(1,)))
+
+
+def test_tiny_kernels_that_get_fewer_take_their_launches_and_gaps_along():
+    tiny = {"host": 40 * US, "duration": 20 * US, "lag": 10 * US, "ops": 10}
+    rows = [task(duration=100 * US), task("backward", **tiny), task("optimizer", **tiny)]
+    fewer = apply(schedule(*rows), Changes(speedup={"tiny-kernels": 2.0})).tasks
+    assert (fewer.duration / US).tolist() == [100, 10, 20]
+    assert (fewer.lag / US).tolist() == [0, 5, 10]
+    assert (fewer.host / US).tolist() == [pytest.approx(0.001), 20, 40]
+    with pytest.raises(ImpossibleChange, match="tiny-kernels: the run has none"):
+        check(schedule(*rows[::2]), Changes(speedup={"tiny-kernels": 2.0}))
 
 
 def test_larger_buckets_are_sent_with_the_last_gradient_of_each():

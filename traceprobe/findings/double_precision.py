@@ -5,9 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.owned_time import KERNEL_NAME, KERNEL_PHASES
+from traceprobe.findings.owned_time import KERNEL_NAME
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
+from traceprobe.model.taxonomy import KERNEL_PHASES
 from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.site import Site
 from traceprobe.records.sites import find_sites

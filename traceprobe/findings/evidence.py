@@ -11,10 +11,9 @@ import msgspec
 import polars as pl
 from msgspec import UNSET
 
-from traceprobe.findings.owned_time import KERNEL_PHASES
 from traceprobe.formatting import per, percent, significant
 from traceprobe.model.sidecar import Block, CompilerNotes
-from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, TRANSFERS
+from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, KERNEL_PHASES, TRANSFERS
 from traceprobe.records.class_bound import UNSEEN
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
@@ -24,9 +23,7 @@ from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run, straggler_of
 from traceprobe.records.site import Site
 from traceprobe.records.sites import find_sites, owners_of
-from traceprobe.replay.reads import find_reads
 from traceprobe.replay.scenario import Changes
-from traceprobe.replay.tasks import schedule_of
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.correction import timed_waits_ns
 from traceprobe.verdict.drift import Drift, find_drift
@@ -406,15 +403,6 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """What a step lasts longer beside the profiler, which slows the host."""
         effect = self.quality.observer_effect
         return 0.0 if effect is None else max(effect.profiled_step_ms - self.corrected_step_ms(), 0)
-
-    def reading_ms(self) -> float:
-        """Host time that there is only to read values from the device; see `find_reads`."""
-        spent = []
-        for replay in self.replays():
-            played = schedule_of(replay)
-            left = played.tasks.host - find_reads(played.tasks).host
-            spent.append(float(left.sum()) / played.iterations / 1e6)
-        return fmean(spent) if spent else 0.0
 
     def launching_ms(self, phase: str) -> float:
         """Idle time because of the host that fewer launches of a phase can take away.

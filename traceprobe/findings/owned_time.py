@@ -11,12 +11,10 @@ import polars as pl
 
 from traceprobe.formatting import frame_place, is_function
 from traceprobe.model.kernel_classes import kernel_class
-from traceprobe.model.taxonomy import COMPUTE_PHASES
+from traceprobe.model.taxonomy import KERNEL_PHASES
 from traceprobe.records.site import Site
 from traceprobe.records.sites import find_sites
 
-KERNEL_PHASES = tuple(p for p in COMPUTE_PHASES if p not in ("optimizer", "input"))
-"""Phases whose kernels `KERNEL_CLASSES` divide."""
 KERNEL_NAME = pl.col("kernel").cast(pl.String)
 """What is searched for words."""
 _INDUCTOR = r"^triton_(poi|red|per|tem|for)_"

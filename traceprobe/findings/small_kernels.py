@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+import numpy as np
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.host_stalls import line_sites, unnamed_ms
 from traceprobe.findings.launching import fewer_launches, replays_graphs
-from traceprobe.findings.owned_time import KERNEL_PHASES
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.findings.unfused_kernels import asks_for_fusion
 from traceprobe.formatting import listed, plain, shorten, significant
+from traceprobe.model.taxonomy import KERNEL_PHASES
 from traceprobe.records.launches import KernelSequence
 from traceprobe.records.tiny_kernels import TinyKernels
+from traceprobe.replay.scenario import Changes, tiny_of_model
+from traceprobe.replay.tasks import schedule_of
 from traceprobe.verdict.thresholds import FIXED
 
+FUSED = Changes(
+    speedup={"tiny-kernels": round(1 / (1 - FIXED.fusion_usual), 2)}, margin=FIXED.fusion_margin
+)
+"""What a compiler's fusion leaves of tiny kernels and their launches."""
 MAX_NAME = 60
 MOST_NAMES = 4
 """Operators of a sequence that a sentence names."""
@@ -28,9 +35,10 @@ MOST_NAMES = 4
     title="Many short kernels",
     definition="Mean kernel duration and number of launches per step; kernels of a CUDA graph "
     "share one. The saving is the idle time of `host-overhead`, all of which a CUDA graph can take "
-    "away at best. Besides, where the host is not late, the time on the GPU of kernels that do "
-    "little more than start and end, and of the gaps after them; not of those of the optimizer, "
-    "nor where `unfused-kernels` asks for a change, which counts them. The saving is all of it.",
+    "away at best. Besides, the time on the GPU of kernels that do little more than start and end, "
+    "and of the gaps after them; not of those of the optimizer, nor where `unfused-kernels` asks "
+    "for a change, which counts them. The saving is all of it and that idle time, since their "
+    "launches go away too, but of that no more than the host spends on these.",
     verify="`host.kernels_per_step` falls, `host.mean_kernel_us` rises, and the unprofiled step "
     "gets shorter.",
     of_gpu=True,
@@ -86,11 +94,32 @@ def _tiny(evidence: Evidence, ms: float) -> Answer:
             f"{gaps} ms of it between them: starting and ending them is most of that",
             f"most of it in {listed([f'`{shorten(name, MAX_NAME)}`' for name in most.names])}",
         ],
-        evidence.saving(ms, *KERNEL_PHASES, *HOST_IDLE),
+        evidence.saving(_with_launching(evidence), *KERNEL_PHASES, *HOST_IDLE),
         _advice(evidence),
         line_sites([most.lines], ms),
-        evidence.faster(FIXED.fusion_usual * (ms - most.gap_ns / steps / 1e6), FIXED.fusion_margin),
+        FUSED,
     )
+
+
+def _with_launching(evidence: Evidence) -> float:
+    """The time of tiny kernels, the gaps after them, and what their launches make others late, ms.
+
+    The host cannot be earlier by more than it takes to launch them.
+    """
+    gaps = evidence.of_steps((tiny.gap_ns, steps) for tiny, steps in _tiny_of(evidence))
+    late = min(unnamed_ms(evidence), gaps + _launching_ms(evidence))
+    return _tiny_ms(evidence) + max(late - gaps, 0.0)
+
+
+def _launching_ms(evidence: Evidence) -> float:
+    """What the host takes to launch tiny kernels, as the mean of the ranks; 0 where not known."""
+    spent = []
+    for replay in evidence.replays():
+        played = schedule_of(replay)
+        launching = np.maximum(played.tasks.host - played.tasks.held_up, 0.0)
+        mine = tiny_of_model(played.tasks)
+        spent.append(float(launching[mine].sum()) / played.iterations / 1e6)
+    return fmean(spent) if spent else 0.0
 
 
 def _advice(evidence: Evidence) -> str:

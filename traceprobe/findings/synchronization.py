@@ -25,13 +25,14 @@ MOST_PLACES = 3
     title="Synchronisation keeps the GPU waiting",
     definition="Blocking calls per step; idle time inside them, and after them until the host is "
     "ahead of the GPU again, but no more than the calls have lasted: without them the host would "
-    "be earlier by that, and what it does after them takes its time in either case. To that "
-    "comes what the host does only to read values, and what the profiler slowed it by, "
-    "without which it would wait for longer. Waiting for data is not counted. The saving is "
-    "that idle time. Where it is more than half of all overhead, the saving has the latency "
-    "of launches, too, since a host that is ahead hides it, and what the step is longer by "
-    "without a profiler; and what the verdict keeps of overhead decides the state, without "
-    "what other programs took of a busy machine: `host-overhead` then asks for what is left.",
+    "be earlier by that, and what it does after them takes its time in either case. To that comes "
+    "what the host does only to read values, and what the profiler slowed it by, without which it "
+    "would wait for longer. Waiting for data is not counted. The saving is that idle time, and "
+    "kernels that only compute what is read. Where waiting is more than half of all overhead, the "
+    "saving has the latency of launches, too, since a host that is ahead hides it, and what the "
+    "step is longer by without a profiler; and what the verdict keeps of overhead decides the "
+    "state, without what other programs took of a busy machine: `host-overhead` then asks for what "
+    "is left.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '
     "`host.syncs_per_step` is near 0.",
     of_gpu=True,
@@ -70,11 +71,15 @@ def _bound(evidence: Evidence, waits: DeviceWaits) -> tuple[float, tuple[str, ..
     Of a host that is ahead no launch is late. Where waiting explains most of what is overhead, the
     latency of launches goes with it, and what the capture does not show.
     """
+    kernels = sum(waits.preparing_ms.values())
     if not waits.explain:
-        return waits.most_ms, ("idle_sync", "idle_host")
+        return waits.most_ms + kernels, ("idle_sync", "idle_host", *waits.preparing_ms)
     latency = evidence.exclusive_ms("idle_latency") - evidence.held_ms()
     most = waits.most_ms + latency + evidence.unseen_ms("overhead")
-    return min(most, evidence.overhead_ms()), ("idle_sync", *HOST_IDLE)
+    return min(most, evidence.overhead_ms()) + kernels, (
+        *("idle_sync", *HOST_IDLE),
+        *waits.preparing_ms,
+    )
 
 
 def _named(evidence: Evidence) -> Mapping[str, float]:

@@ -24,6 +24,8 @@ class Phase(IntEnum):
 
 COMPUTE_PHASES = tuple(phase.name.lower() for phase in Phase)
 """Name of each phase, by its number."""
+KERNEL_PHASES = tuple(name for name in COMPUTE_PHASES if name not in ("optimizer", "input"))
+"""Phases whose kernels `KERNEL_CLASSES` divide."""
 OFF_DEVICE = ("communication", "h2d", "d2h")
 """Transfers that leave the device."""
 TRANSFERS = (*OFF_DEVICE, "memory")

@@ -190,7 +190,7 @@ def _predicted(
 ) -> Finding:
     bound = finding.saving_ms_per_step or 0.0
     kept = gain.within(0.0, bound, _class_bound_ms(run, finding))
-    left = _left(run, kept)
+    left = _left(run, kept, gain.ms)
     words = listed(asked[finding.id].words())
     if causes := _causes(finding.id, asked):
         words += f", once {' and '.join(f'`{cause}`' for cause in causes)} is mended"
@@ -211,14 +211,19 @@ def _predicted(
     )
 
 
-def _left(run: Playable, gain: _Gain) -> _Step:
+def _left(run: Playable, gain: _Gain, played_ms: float) -> _Step:
     """The step that is left where so much of it goes.
 
     No gain is above its bound, but what is left is a step like any other, which takes another time
-    in the next run: its interval is no narrower than what the rules leave out.
+    in the next run: its interval is no narrower than what the rules leave out, of what is told and
+    of what was played.
+
+    Args:
+        gain: what is told. played_ms: what was played, which a bound may have cut.
     """
     ms = run.now - gain.ms
-    low = min(run.now - gain.high, (1 - RULES_MARGIN) * ms)
+    shortest = run.now - max(gain.ms, played_ms)
+    low = min(run.now - gain.high, (1 - RULES_MARGIN) * shortest)
     high = max(run.now - gain.low, min((1 + RULES_MARGIN) * ms, run.now))
     return _Step(*(round(max(each, 0.0), 6) for each in (ms, low, high)))
 
@@ -240,7 +245,7 @@ def _joint(run: Playable, gain: _Gain, findings: Sequence[Finding]) -> JointPred
     """The findings mended together: no less than the best alone, no more than all their bounds."""
     most = min(_bound_ms(run.report.ranks, straggler_of(run.report.run), findings), run.now)
     least = max(finding.gain_ms for finding in findings)
-    left = _left(run, gain.within(least, most))
+    left = _left(run, gain.within(least, most), gain.ms)
     return JointPrediction(
         findings=[finding.id for finding in findings],
         now_ms=round(run.now, 6),

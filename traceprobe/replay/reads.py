@@ -3,8 +3,9 @@
 A read is a short copy to the host that the host waits for. It empties the queue of launches, so the
 device idles until the host is ahead again, and each read costs the host its call. Reads that follow
 one another closely, as in a loop of `.item()` or in what prints a tensor, are one act of the
-program: what the host does between them is for the next of them. Without the act that goes, but for
-the launches of the kernels between, which may be wanted for something else, and for long pauses,
+program: what the host does between them is for the next of them. So are short kernels that it
+launches there after the forward pass: they compute what is read. Without the act both go, but for
+the launches of other kernels between, which may be wanted for something else, and for long pauses,
 which are for nothing that is read.
 """
 
@@ -23,6 +24,9 @@ VALUE_NS = 20_000
 """A copy that takes longer moves more than a few values."""
 CLOSE_OPS = 16
 """Operations between two reads of one act, at most. Printing a tensor has up to 9 (measured)."""
+PREPARING = ("backward", "optimizer")
+"""Phases in which no kernel between two reads is the model's own. A forward pass may be several
+that are read in turns, as a policy's is that acts after each of them."""
 
 
 class Reads(msgspec.Struct, frozen=True):
@@ -30,11 +34,13 @@ class Reads(msgspec.Struct, frozen=True):
 
     Args:
         copies: their copies, of tasks. awaiting: tasks before which the host waits for one.
-        host: the host's time for each task without the reads, ns.
+        preparing: kernels that compute what is read. host: the host's time for each task without
+            the reads, ns.
     """
 
     copies: Bools
     awaiting: Bools
+    preparing: Bools
     host: Floats
 
 
@@ -48,15 +54,18 @@ def find_reads(tasks: Tasks) -> Reads:
     copies, awaiting = np.zeros(count, bool), np.zeros(count, bool)
     copies[awaited[read]] = awaiting[waits[read]] = True
     host = np.where(copies, np.maximum(tasks.host - CALL_NS * tasks.ops, 0.0), tasks.host)
-    launches = np.minimum(tasks.host, CALL_NS * tasks.ops * ~copies + tasks.held_up)
     between = _between(tasks, copies)
-    return Reads(copies, awaiting, np.where(between, launches, host))
+    preparing = between & tasks.tiny & tasks.of(PREPARING)
+    launches = np.where(copies | preparing, 0, CALL_NS * tasks.ops)
+    launching = np.minimum(tasks.host, launches + tasks.held_up)
+    return Reads(copies, awaiting, preparing, np.where(between, launching, host))
 
 
 def without_reads(tasks: Tasks) -> Tasks:
     """The tasks without reads; the host waits for none of them, and is spared what they cost it."""
     reads = find_reads(tasks)
-    rest = tasks.emptied(reads.copies).without_needs(reads.copies)
+    gone = reads.copies | reads.preparing
+    rest = tasks.emptied(gone).without_needs(gone)
     return replace(
         rest,
         awaits=np.where(reads.awaiting, 0, tasks.awaits),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import listed, plain
-from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
+from traceprobe.model.taxonomy import COMPUTE_PHASES, KERNEL_PHASES, OFF_DEVICE
 from traceprobe.replay.contention import (
     LIKELY,
     Leftovers,
@@ -27,13 +27,14 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """What of the GPU's work can be named, and which kinds of tasks that is."""
 REMOVABLE = (*GROUPS, "data-wait", "pauses", "stalls", "host", "reads", "sync", "skew", "straggler")
-SPEEDABLE = (*GROUPS, "host", "loader")
+SPEEDABLE = (*GROUPS, "host", "loader", "tiny-kernels")
 OVERLAPPABLE = OFF_DEVICE
 NAMES: Mapping[str, str] = {
     "data-wait": "waiting for data",
     "pauses": "pauses of the host",
     "stalls": "allocating, compiling and collecting garbage by the host",
     "host": "host time",
+    "tiny-kernels": "tiny kernels",
     "reads": "reading of values by the host",
     "sync": "waiting of the host for the GPU",
     "h2d": "copies to the GPU",
@@ -148,6 +149,7 @@ def _covering(name: str) -> set[str]:
         "loader": "data-wait",
         "pauses": "host",
         "stalls": "host",
+        "tiny-kernels": "compute",
         **dict.fromkeys(COMPUTE_PHASES, "compute"),
     }
     return {name, wider.get(name, name)}
@@ -230,7 +232,14 @@ def _faster(tasks: Tasks, name: str, factor: float) -> Tasks:
         return replace(tasks, data_wait=tasks.data_wait / factor)
     if name == "host":
         return tasks.hosted(1 / factor)
+    if name == "tiny-kernels":  # fused, they are fewer
+        return tasks.shrunk(np.where(tiny_of_model(tasks), 1 / factor, 1.0))
     return tasks.scaled(np.where(tasks.of(GROUPS[name]), 1 / factor, 1.0))
+
+
+def tiny_of_model(tasks: Tasks) -> Bools:
+    """Tasks of the model's kernels that do little more than start and end."""
+    return tasks.tiny & tasks.of(KERNEL_PHASES)
 
 
 def _overlapped(tasks: Tasks, name: str) -> Tasks:
@@ -335,6 +344,7 @@ def check(schedule: RankSchedule, changes: Changes) -> None:
         "sync": bool(tasks.awaits.any()),
         **dict.fromkeys(AMONG_RANKS, bool(tasks.collective.any())),
         "host": True,
+        "tiny-kernels": bool(tiny_of_model(tasks).any()),
     }
     for name in [*changes.removed, *changes.overlapped, *changes.speedup, *changes.fewer]:
         if not has[name]:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceprobe.errors import ImpossibleChange
-from traceprobe.model.taxonomy import NO_PARTNER
+from traceprobe.model.taxonomy import COMPUTE_PHASES, NO_PARTNER
 from traceprobe.records.replay import Replay
+from traceprobe.verdict.thresholds import FIXED
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -84,6 +85,11 @@ class Tasks(msgspec.Struct, frozen=True):
             ops=self.ops * kept,
         )
 
+    def shrunk(self, factors: Floats) -> Tasks:
+        """The tasks as if they were fewer: what they take of host and device times `factors`."""
+        device = {name: getattr(self, name) * factors for name in ("duration", "lag", "tail")}
+        return replace(self, **device).hosted(factors)
+
     def scaled(self, factors: Floats) -> Tasks:
         """The tasks with durations times `factors`; what follows an operation stays as long."""
         ran = np.minimum(self.duration, self.tail)
@@ -99,6 +105,12 @@ class Tasks(msgspec.Struct, frozen=True):
         before = np.minimum(self.held_up, self.first_host)
         first_host = before + (self.first_host - before) * factors
         return replace(self, first_host=np.minimum(first_host, host), host=host)
+
+    @property
+    def tiny(self) -> Bools:
+        """Tasks of kernels that do little more than start and end."""
+        longest = FIXED.tiny_kernel_us * 1e3 * self.ops
+        return (self.duration <= longest) & self.of(COMPUTE_PHASES)
 
     @property
     def held_up(self) -> Floats:
