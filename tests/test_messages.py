@@ -313,5 +313,21 @@ def test_a_program_without_a_loop_is_told_what_a_step_is(tmp_path):
     assert "--calibrate" not in told
     ended_early(str(tmp_path), 4, 41)
     told = _too_short(RecordingPlan(folder=str(tmp_path)), tmp_path)
-    assert "after 4 steps, and a recording of it needs 41" in told
-    assert "--calibrate" in told
+    assert "after 4 steps, and a recording of it needs 41; let it run longer" in told
+
+
+def test_a_short_program_is_told_with_which_options_it_is_long_enough(tmp_path):
+    ended_early(str(tmp_path), 24, 45)
+    told = _too_short(RecordingPlan(folder=str(tmp_path)), tmp_path)
+    assert "record fewer (--warmup 3 --most-warmup 3 --calibrate 6 --active 4)" in told
+
+
+@pytest.mark.parametrize("plan", [RecordingPlan(), RecordingPlan(warmup=1, calibrate=2, active=40)])
+def test_a_shorter_plan_is_shorter_and_enough(plan):
+    found = [plan.shortened(steps) for steps in range(plan.steps + 3)]
+    assert found[12] is None
+    assert found[13] is not None
+    for steps, shorter in enumerate(found):
+        assert shorter is None or shorter.steps <= min(steps, plan.steps - 1)
+    longest = [shorter.active for shorter in found if shorter is not None]
+    assert longest == sorted(longest)

@@ -248,6 +248,7 @@ def test_a_program_that_ends_too_early_says_how_many_steps_are_needed(tmp_path, 
     # One update to find the loop, warm-up, 3 unprofiled and 4 around them, and the profiled ones
     needed = 1 + 2 + 3 + 4 + 2 + 5001
     assert f"after 40 steps, and a recording of it needs {needed}" in done.stderr
+    assert "--active 8)" in done.stderr
     assert not out.exists()
 
 

@@ -15,6 +15,7 @@ from traceprobe.capture.watch.rows import ROW, Kind, Row, RowLog
 from traceprobe.capture.watch.step_rows import LONG_ROWS, StepRows
 from traceprobe.errors import DamagedRecord
 from traceprobe.records.watch import Watch
+from traceprobe.render import document_of
 from traceprobe.watch.events import of_one_worker
 from traceprobe.watch.live import Live, LiveProcess, state_line
 from traceprobe.watch.pace import stretches
@@ -43,6 +44,28 @@ def test_a_quiet_run_has_no_events():
 def test_of_a_few_steps_no_pace_is_told():
     run = told(process(steps(20)))
     assert run.headline == "Nothing held the run up for long; it takes 50 steps to tell its pace."
+
+
+def test_a_pace_that_a_loader_sets_is_steady_and_told_to_wait():
+    ms = steps(200)
+    run = told(process(ms, wait_ms=0.6 * ms))
+    assert run.headline == (
+        "The run kept its pace, and the loop waited for its loader 60.0 % of the time."
+    )
+    page = document_of(run)
+    assert page.title == "A steady run that waits for its loader"
+    assert "The loop waited for its loader 60.0 % of the time" in page.points
+
+
+def test_of_several_ranks_the_one_that_waits_is_named():
+    """A step is as long on all of them, and the lowest rank alone tells it."""
+    ms = steps(200)
+    run = told(process(ms), process(ms, rank=1, wait_ms=0.6 * ms))
+    assert run.headline == (
+        "The run kept its pace, and rank 1 waited for its loader 60.0 % of the time."
+    )
+    points = document_of(run).points
+    assert "Rank 1 waited for its loader 60.0 % of the time, the others at most 0.0 %" in points
 
 
 def test_a_collection_is_named_with_its_step_and_cost():

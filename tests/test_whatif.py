@@ -467,6 +467,34 @@ def test_what_a_run_has_not_cannot_be_changed(waiting):
         predict(prepare(waiting), Changes(removed=frozenset({"recompute"})))
 
 
+MANY_RANKS = next(files for files in runs().values() if len(files) == 2)
+
+
+def test_ranks_are_played_for_as_many_iterations_each():
+    """Of one of them an iteration may not count: its clock was changed, or it was a long one."""
+    report = report_of(*MANY_RANKS)
+    few = [replace(rank, replay=rank.replay.last(2)) for rank in report.ranks]
+    assert {rank.replay.iterations for rank in report.ranks} == {4}
+    uneven = prepare(replace(report, ranks=[report.ranks[0], few[1]]))
+    assert [schedule.iterations for schedule in uneven.base.schedules] == [2, 2]
+    even = prepare(replace(report, ranks=few))
+    for removed in ("communication", "host"):
+        change = Changes(removed=frozenset({removed}))
+        assert predict(uneven, change).predicted == predict(even, change).predicted
+
+
+def test_the_last_iterations_of_a_replay_have_their_own_rows_and_needs():
+    whole = report_of(*MANY_RANKS).ranks[0].replay
+    last = whole.last(3)
+    assert list(last.problems()) == []
+    assert (last.iterations, set(last.iteration)) == (3, {0, 1, 2})
+    first = whole.iteration.index(1)
+    assert last.duration_ns == whole.duration_ns[first:]
+    assert [row + first for row in last.more_rows] == [r for r in whole.more_rows if r >= first]
+    assert last.more_needs == whole.more_needs[len(whole.more_needs) - len(last.more_needs) :]
+    assert whole.last(4) == whole
+
+
 def test_a_report_without_replay_says_what_it_takes(waiting):
     (rank,) = waiting.ranks
     bare = msgspec.structs.replace(

@@ -16,7 +16,7 @@ EXPLANATIONS = Path(__file__).with_name("explanations.json")
 """Why traceprobe was wrong, by the id of the case, written by hand."""
 
 SPLITS = ("sealed", "open")
-NEWEST = 640261
+NEWEST = 424596
 """The seed that was drawn after the last rule was written; those before changed rules."""
 
 PAGE = """# How often is a diagnosis right?
@@ -146,17 +146,25 @@ slows kernels, and intervals of waiting end at all of it.
 
 Seed 640261 was drawn with these rules, on four H100s again: 94 recordings of one GPU and 31 of two
 ranks, and each tool was asked once: 54 of 54 classes, 51 causes first and 52 in three, and none of
-56 controls with an alarm. No rule of a verdict or a finding has changed since; two mistakes in
-what is predicted of several changes at once were mended, as were how iterations of several
-updates and gradients of gradients are read, which none of them has, and answers to the recordings
-are the same. What a finding leaves of a step has an interval of its own by now, for a step varies
-where no more can be saved: asked again, that holds 43 of the 49 steps that the first predictions
-of this seed are held against, where that of the saving held 40, and 205 of all 236 that are kept,
-where it held 193. All seeds before it are open from now on.
+56 controls with an alarm. After that what a finding leaves of a step got an interval of its own,
+for a step varies where no more can be saved; iterations of several updates stay whole, and gradients
+of gradients are backward work. Short kernels go with the reading of values that they compute, and
+tiny kernels that are fused take their launches along: of steps with `synchronization` first that
+were measured without it 21 of 29 were then within 5 % of what is predicted, where it had been 18 of 27.
+
+Seed 424596 was drawn with these rules, on four H100s: 109 recordings of one GPU and 21 of two
+ranks, and each tool was asked once: 42 of 42 classes, 37 causes first and 41 in three, and one of
+71 controls with an alarm. Of 37 steps that the first predictions are held against 35 were in the
+interval of what is left, and 24, 30 and 33 within 5, 10 and 15 %. One of the misses showed that
+ranks with different numbers of used iterations were played as they are: they are played for as many
+each since, and 247 of all 273 kept steps lie in their interval. Of its 148 cases four found no room
+in 80 GB beside others, six were not over in their turn, and eight had a twin that was not timed. A
+call before it ran too many at a time for that memory, and left 15 recordings that nobody looked at.
+All seeds before it are open from now on.
 Steps that are predicted are held against the blocks that were timed without the cause since then;
 before, against the whole step less the difference. Scores of earlier seeds are what was said then.
 
-How long nsys-ai takes for the last six is left out: it waited for a network that the machine has
+How long nsys-ai takes for the six before it is left out: it waited for a network that machines had
 not. `nsys analyze` was asked about 840577 alone, where it is installed. TraceML ran the programs of
 43 recordings of 954546 on the GPU: those that are compiled end in it with an error of PyTorch
 2.11's Dynamo (`already tracked for mutation`), 35 of 43, which is no answer.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from traceprobe.capture.environment import Plan
@@ -11,6 +11,11 @@ METADATA_KEY = "traceprobe"
 """Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
 LEAD_IN = 2
 """Steps before an unprofiled block that are not timed, at least: a profiler ended."""
+
+
+SHORTER = ((5, 14, 8), (5, 10, 6), (3, 6, 4), (2, 4, 3), (1, 2, 3))
+"""Warm-up, calibration and kept steps of short programs, the longest first: three are the fewest
+that tell how much a step varies."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,21 @@ class RecordingPlan(Plan):
         """Steps that the timed recording takes, at least."""
         unprofiled = LEAD_IN + self.calibrate_before + LEAD_IN + self.calibrate_after
         return self.warmup + unprofiled + self.settle + self.active + 1
+
+    def shortened(self, steps: int) -> RecordingPlan | None:
+        """A shorter plan that so many steps are enough for; None where there is none."""
+        plans = (
+            replace(
+                self,
+                warmup=min(self.warmup, warmup),
+                most_warmup=min(self.warmup, warmup),
+                calibrate=min(self.calibrate, calibrate),
+                active=min(self.active, active),
+            )
+            for warmup, calibrate, active in SHORTER
+        )
+        most = min(steps, self.steps - 1)
+        return next((plan for plan in plans if plan.steps <= most), None)
 
     @property
     def calibrate_before(self) -> int:

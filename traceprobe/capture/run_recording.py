@@ -174,10 +174,11 @@ def _collect(
 
 def _too_short(plan: RecordingPlan, work: Path) -> str:
     """Why a program that ended left no recording."""
-    missing = steps_missing(work)
+    missing, fewer = steps_missing(work), None
     if missing is not None:
         seen, needed = missing
         made = f"after {counted(seen, 'step', 'steps')}, and a recording of it needs {needed}"
+        fewer = plan.shortened(seen)
     elif (unsaid := cut_off(work)) is not None:
         made = unsaid
     else:
@@ -185,7 +186,16 @@ def _too_short(plan: RecordingPlan, work: Path) -> str:
             "the program ended before its loop began: it made no step of an optimizer, nor has it "
             "a loop `for batch in record.steps(loader)` with traceprobe's recorder (docs/cli.md)"
         )
+    options = "" if fewer is None else f"record fewer ({_lengths(fewer)}), "
     return (
-        f"the program ended {made}; record fewer (--warmup, --most-warmup, --calibrate, --active), "
-        "let it run longer, or use `record.steps(loader)` in its loop"
+        f"the program ended {made}; {options}let it run longer, or use `record.steps(loader)` in "
+        "its loop"
+    )
+
+
+def _lengths(plan: RecordingPlan) -> str:
+    """A plan's lengths as options."""
+    return (
+        f"--warmup {plan.warmup} --most-warmup {plan.most_warmup} --calibrate {plan.calibrate} "
+        f"--active {plan.active}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from traceprobe.records.texts import Name, PhaseName
 
@@ -80,6 +81,25 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     unresolved_needs: int = 0
     """Waits in the trace for what was not found."""
 
+    def last(self, count: int) -> Replay:
+        """Its last iterations; distances that led to earlier ones lead to those before the first.
+
+        Args:
+            count: no more than there are. What it says of all needs stays.
+        """
+        left_out = self.iterations - count
+        first = next(row for row, number in enumerate(self.iteration) if number >= left_out)
+        kept = {name: getattr(self, name)[first:] for name in (*COLUMNS, *LATER_COLUMNS)}
+        more = zip(self.more_rows, self.more_needs, strict=True)
+        needs = [(row - first, distance) for row, distance in more if row >= first]
+        return replace(
+            self,
+            **kept | {"iteration": [number - left_out for number in kept["iteration"]]},
+            iterations=count,
+            more_rows=[row for row, _ in needs],
+            more_needs=[distance for _, distance in needs],
+        )
+
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
         columns = [getattr(self, name) for name in COLUMNS]
@@ -95,20 +115,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     def _later_problems(self) -> Iterator[str]:
         """Of the columns that older reports lack."""
         count = len(self.kind)
-        later = (
-            self.line,
-            self.group,
-            self.start_ns,
-            self.end_ns,
-            self.ops,
-            self.slowed_ns,
-            self.packing_ns,
-            self.packing_host_ns,
-            self.pause_ns,
-            self.stall_ns,
-            self.name,
-        )
-        lengths = {len(column) for column in later}
+        lengths = {len(getattr(self, name)) for name in LATER_COLUMNS}
         if lengths - {0, count} or len(self.more_rows) != len(self.more_needs):
             yield "the replay has columns of different lengths"
         elif self.name and not 0 <= min(self.name) <= max(self.name) < len(self.names):
@@ -128,3 +135,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 COLUMNS = Replay.__struct_fields__[3:15]
 """Names of the columns that every replay has, in their order."""
+LATER_COLUMNS = (
+    *("line", "group", "start_ns", "end_ns", "ops", "slowed_ns", "packing_ns", "packing_host_ns"),
+    *("pause_ns", "stall_ns", "name"),
+)
+"""Names of those that may be empty."""

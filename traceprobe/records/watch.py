@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -29,6 +29,9 @@ Cause = Literal[
 ]
 FEWEST = 50
 """Steps of a run that can be called steady."""
+WAITS = 0.2
+"""Part of the time for which a loop waits for its loader, from which on that comes first; as of a
+verdict."""
 MOST_POINTS, MOST_PLACES = 600, 500
 """Of a strip, and steps of an event that are listed."""
 Points = Annotated[list[float], Meta(max_length=MOST_POINTS)]
@@ -58,6 +61,11 @@ class WatchedRank(msgspec.Struct, frozen=True, kw_only=True):
     lowest_sm_mhz: float | None = None
     peak_bytes: int | None = None
     rss_bytes: int | None = None
+
+
+def most_waiting(ranks: Sequence[WatchedRank]) -> WatchedRank:
+    """The rank that waited for its loader for the largest part of the time."""
+    return max(ranks, key=lambda rank: rank.wait_share)
 
 
 class PaceStretch(msgspec.Struct, frozen=True, kw_only=True):

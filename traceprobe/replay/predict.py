@@ -117,6 +117,8 @@ def prepare(report: Report) -> Playable:
             "work with its launches, and an analysis by this version (analyse the trace again)"
         )
     now = now_ms(report)
+    fewest = min(replay.iterations for _, replay in ranks)
+    ranks = [(rank, replay.last(fewest)) for rank, replay in ranks]
     schedules = [schedule_of(replay) for _, replay in ranks]
     waiting = [_waiting(p, rank, now) for p, (rank, _) in zip(schedules, ranks, strict=True)]
     # A rank that waits for no data beside one that does waits for that rank.
@@ -129,7 +131,7 @@ def prepare(report: Report) -> Playable:
     ]
     base = calibrate(_transfers(schedules), now * 1e6, _host_belief(report))
     world = max(len(schedules), report.run.world_size if report.run is not None else 1)
-    played = [rank for rank, _ in ranks]
+    played = [replace(rank, replay=replay) for rank, replay in ranks]
     return Playable(report, now, base, world, played)
 
 

@@ -13,12 +13,14 @@ from traceprobe.formatting import counted, duration, percent, significant
 from traceprobe.records.watch import (
     FEWEST,
     MOST_PLACES,
+    WAITS,
     Cause,
     PaceStretch,
     RunEvent,
     ShortCapture,
     Watch,
     WatchedRank,
+    most_waiting,
 )
 from traceprobe.version import __version__
 from traceprobe.watch.causes import parts_of
@@ -84,18 +86,19 @@ def summarize_watch(
     )
     lasting = settled(processes, plain, pace)
     told = _pace(processes, lasting)
+    ranks = [_rank(process) for process in processes]
     return Watch(
         schema_version=Watch.SCHEMA_VERSION,
         traceprobe_version=__version__,
         program=end.program,
-        headline=_headline(first.steps, events, told, watched_s),
+        headline=_headline(ranks, events, told, watched_s),
         ended=end.words,
         exit_code=end.exit_code,
         seconds=round(end.seconds, 3),
         watched_s=round(watched_s, 3),
         steps=first.steps,
         step_ms=round(float(np.median(first.ms)), 4),
-        ranks=[_rank(process) for process in processes],
+        ranks=ranks,
         pace=told,
         events=events,
         strip=step_strip(first),
@@ -214,7 +217,10 @@ def _most(values: Column | None) -> int | None:
 
 
 def _headline(
-    steps: int, events: Sequence[RunEvent], pace: Sequence[PaceStretch], watched_s: float
+    ranks: Sequence[WatchedRank],
+    events: Sequence[RunEvent],
+    pace: Sequence[PaceStretch],
+    watched_s: float,
 ) -> str:
     """What cost most, in a sentence."""
     slow = max(pace, key=lambda stretch: stretch.lost_s)
@@ -230,8 +236,15 @@ def _headline(
             f"Steps {slow.first:,} to {slow.last:,} took {significant(slow.step_ms)} ms, at best "
             f"{significant(min(s.step_ms for s in pace))}{why}."
         )
-    if steps < FEWEST:
+    if ranks[0].steps < FEWEST:
         return f"Nothing held the run up for long; it takes {FEWEST} steps to tell its pace."
+    waiting = most_waiting(ranks)
+    if waiting.wait_share >= WAITS:
+        who = f"rank {waiting.rank}" if len(ranks) > 1 else "the loop"
+        return (
+            f"The run kept its pace, and {who} waited for its loader "
+            f"{percent(waiting.wait_share)} of the time."
+        )
     return "The run kept its pace, and nothing held it up for long."
 
 

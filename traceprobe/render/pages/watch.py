@@ -14,7 +14,15 @@ from traceprobe.formatting import (
     size,
 )
 from traceprobe.model.taxonomy import BOUND_LABELS
-from traceprobe.records.watch import FEWEST, PaceStretch, RunEvent, ShortCapture, Watch
+from traceprobe.records.watch import (
+    FEWEST,
+    WAITS,
+    PaceStretch,
+    RunEvent,
+    ShortCapture,
+    Watch,
+    most_waiting,
+)
 from traceprobe.render.charts import LINE_COLOURS, Line, curves, specification
 from traceprobe.render.document import Block, Chart, Document, Section, Table
 
@@ -67,7 +75,9 @@ def _title(run: Watch) -> str:
     if share < LOSS and run.steps < FEWEST:
         return f"{counted(run.steps, 'step')}: too few to tell"
     if share < LOSS:
-        return "A steady run" if not run.exit_code else f"A steady run; the program {run.ended}"
+        waits = " that waits for its loader" if most_waiting(run.ranks).wait_share >= WAITS else ""
+        ended = f"; the program {run.ended}" if run.exit_code else ""
+        return f"A steady run{waits}{ended}"
     return f"{percent(min(share, 1.0), 0)} of the run was lost"
 
 
@@ -76,8 +86,11 @@ def _points(run: Watch) -> Iterator[str]:
         f"{counted(run.steps, 'step')} in {duration(run.watched_s * 1e9)}, the median "
         f"{significant(run.step_ms)} ms; the program {run.ended}{_status(run)}"
     )
-    waits = max(rank.wait_share for rank in run.ranks)
-    yield f"The loop waited for its loader {percent(waits)} of the time"
+    waiting = most_waiting(run.ranks)
+    who = f"Rank {waiting.rank}" if len(run.ranks) > 1 else "The loop"
+    others = [rank.wait_share for rank in run.ranks if rank is not waiting]
+    beside = f", the others at most {percent(max(others))}" if others else ""
+    yield f"{who} waited for its loader {percent(waiting.wait_share)} of the time{beside}"
     if run.captures:
         surest = max(run.captures, key=lambda capture: capture.confidence or 0.0)
         yield (
