@@ -32,8 +32,8 @@ the whole step; below 0 it gets longer.
 All but `compiled`, `jpeg-few`, `jpeg-many` and `trainer-slow` were measured before `bench` waited
 until batches that lay ready from a block without loading were used up. `compiled` and the two of
 `jpeg` are of a later day than the others, and each of them ran alone. Rows of H100s are of a later
-day still, two programs at a time; `accelerate` and `lightning` ran alone, and took another time when
-they ran again all the same.
+day still, two programs at a time; `accelerate` and `lightning` ran alone, and took another time
+when they ran again all the same.
 
     python benchmarks/oracle.py run --out DIR --gpus 2
     python benchmarks/oracle.py collect DIR && python benchmarks/oracle.py page

@@ -147,10 +147,11 @@ slows kernels, and intervals of waiting end at all of it.
 Seed 640261 was drawn with these rules, on four H100s again: 94 recordings of one GPU and 31 of two
 ranks, and each tool was asked once: 54 of 54 classes, 51 causes first and 52 in three, and none of
 56 controls with an alarm. After that what a finding leaves of a step got an interval of its own,
-for a step varies where no more can be saved; iterations of several updates stay whole, and gradients
-of gradients are backward work. Short kernels go with the reading of values that they compute, and
-tiny kernels that are fused take their launches along: of steps with `synchronization` first that
-were measured without it 21 of 29 were then within 5 % of what is predicted, where it had been 18 of 27.
+for a step varies where no more can be saved; iterations of several updates stay whole, and
+gradients of gradients are backward work. Short kernels go with the reading of values that they
+compute, and tiny kernels that are fused take their launches along: of steps with `synchronization`
+first that were measured without it 21 of 29 were then within 5 % of what is predicted, where it had
+been 18 of 27.
 
 Seed 424596 was drawn with these rules, on four H100s: 109 recordings of one GPU and 21 of two
 ranks, and each tool was asked once: 42 of 42 classes, 37 causes first and 41 in three, and one of
