@@ -4,9 +4,9 @@ A read is a short copy to the host that the host waits for. It empties the queue
 device idles until the host is ahead again, and each read costs the host its call. Reads that follow
 one another closely, as in a loop of `.item()` or in what prints a tensor, are one act of the
 program: what the host does between them is for the next of them. So are short kernels that it
-launches there after the forward pass: they compute what is read. Without the act both go, but for
-the launches of other kernels between, which may be wanted for something else, and for long pauses,
-which are for nothing that is read.
+launches there from the backward pass to the update: they compute what is read. Without the act both
+go, but for the launches of other kernels between, which may be wanted for something else, and for
+long pauses, which are for nothing that is read.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ VALUE_NS = 20_000
 """A copy that takes longer moves more than a few values."""
 CLOSE_OPS = 16
 """Operations between two reads of one act, at most. Printing a tensor has up to 9 (measured)."""
-PREPARING = ("backward", "optimizer")
-"""Phases in which no kernel between two reads is the model's own. A forward pass may be several
-that are read in turns, as a policy's is that acts after each of them."""
+PREPARING = ("backward",)
+"""Phases in which kernels between two reads are for what is read. A forward pass may be several
+that are read in turns, as a policy's is that acts after each of them; and an optimizer may read a
+value of each parameter that it updates."""
 
 
 class Reads(msgspec.Struct, frozen=True):
