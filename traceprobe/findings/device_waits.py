@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import fmean
 from typing import NamedTuple
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.replay.reads import find_reads
-from traceprobe.replay.tasks import schedule_of
+from traceprobe.replay.tasks import Tasks
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -19,7 +18,7 @@ class DeviceWaits(NamedTuple):
         per_step: how many. seen_ms: idle time in them and until the host is ahead again, per step.
         most_ms: that, and what the host does only to read values, and what the profiler slowed it
             by, without which it would wait for longer. reading_ms: the second of these.
-        preparing_ms: by phase, time of kernels that only compute what is read.
+        preparing_ms: time of kernels of `PREPARING` that only compute what is read.
         late_ms: of `seen_ms` what is late launches, after the calls. matters: whether they come in
             most steps. explain: whether they are most of what is overhead.
     """
@@ -28,7 +27,7 @@ class DeviceWaits(NamedTuple):
     seen_ms: float
     most_ms: float
     reading_ms: float
-    preparing_ms: Mapping[str, float]
+    preparing_ms: float
     late_ms: float
     matters: bool
     explain: bool
@@ -45,7 +44,7 @@ def device_waits(evidence: Evidence) -> DeviceWaits:
     idle = min(evidence.exclusive_ms("idle_sync", "idle_host"), evidence.overhead_ms())
     # Calls after which no GPU idles would not make the host wait for longer either.
     waits = min(max(cost, inside + after), idle) > 0
-    reading, preparing = _reads(evidence) if matters and waits else (0.0, {})
+    reading, preparing = _reads(evidence) if matters and waits else (0.0, 0.0)
     most = min(cost + reading + evidence.slowed_ms(), idle) if waits else 0.0
     seen = max(min(inside + after, most), min(cost, idle))
     overhead = evidence.exclusive_ms("idle_sync", *HOST_IDLE) - evidence.held_ms()
@@ -54,16 +53,13 @@ def device_waits(evidence: Evidence) -> DeviceWaits:
     return DeviceWaits(count, seen, most, reading, preparing, late, matters, explain)
 
 
-def _reads(evidence: Evidence) -> tuple[float, Mapping[str, float]]:
-    """Host time per step that there is only to read values, and kernels by phase; `find_reads`."""
-    played = [schedule_of(replay) for replay in evidence.replays()]
-    host, kernels = 0.0, dict[str, float]()
-    for schedule in played:
-        tasks, reads = schedule.tasks, find_reads(schedule.tasks)
-        per_step = 1e6 * schedule.iterations * len(played)
-        host += float((tasks.host - reads.host).sum()) / per_step
-        for phase in set(tasks.kind[reads.preparing].tolist()):
-            mine = reads.preparing & tasks.of((phase,))
-            spent = float(tasks.duration[mine].sum()) / per_step
-            kernels[phase] = kernels.get(phase, 0.0) + spent
+def _reads(evidence: Evidence) -> tuple[float, float]:
+    """Host time, and that of kernels, that there is only to read values, ms per step."""
+
+    def totals(tasks: Tasks) -> tuple[float, float]:
+        reads = find_reads(tasks)
+        kernels = tasks.duration[reads.preparing]
+        return float((tasks.host - reads.host).sum()), float(kernels.sum())
+
+    host, kernels = evidence.played_ms(totals) or (0.0, 0.0)
     return host, kernels

@@ -24,6 +24,7 @@ from traceprobe.records.run import Run, straggler_of
 from traceprobe.records.site import Site
 from traceprobe.records.sites import find_sites, owners_of
 from traceprobe.replay.scenario import Changes
+from traceprobe.replay.tasks import Tasks, schedule_of
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.correction import timed_waits_ns
 from traceprobe.verdict.drift import Drift, find_drift
@@ -403,6 +404,18 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """What a step lasts longer beside the profiler, which slows the host."""
         effect = self.quality.observer_effect
         return 0.0 if effect is None else max(effect.profiled_step_ms - self.corrected_step_ms(), 0)
+
+    def played_ms(self, totals: Callable[[Tasks], Sequence[float]]) -> list[float]:
+        """What the played iterations spend, ms per step, as means of the ranks; empty without any.
+
+        Args:
+            totals: of the tasks of a rank, ns; of one rank after the other, see `replays`.
+        """
+        each = [
+            [ns / played.iterations / 1e6 for ns in totals(played.tasks)]
+            for played in map(schedule_of, self.replays())
+        ]
+        return [fmean(column) for column in zip(*each, strict=True)]
 
     def launching_ms(self, phase: str) -> float:
         """Idle time because of the host that fewer launches of a phase can take away.

@@ -18,7 +18,7 @@ from traceprobe.model.taxonomy import KERNEL_PHASES
 from traceprobe.records.launches import KernelSequence
 from traceprobe.records.tiny_kernels import TinyKernels
 from traceprobe.replay.scenario import Changes, tiny_of_model
-from traceprobe.replay.tasks import schedule_of
+from traceprobe.replay.tasks import Tasks
 from traceprobe.verdict.thresholds import FIXED
 
 FUSED = Changes(
@@ -113,13 +113,13 @@ def _with_launching(evidence: Evidence) -> float:
 
 def _launching_ms(evidence: Evidence) -> float:
     """What the host takes to launch tiny kernels, as the mean of the ranks; 0 where not known."""
-    spent = []
-    for replay in evidence.replays():
-        played = schedule_of(replay)
-        launching = np.maximum(played.tasks.host - played.tasks.held_up, 0.0)
-        mine = tiny_of_model(played.tasks)
-        spent.append(float(launching[mine].sum()) / played.iterations / 1e6)
-    return fmean(spent) if spent else 0.0
+
+    def total(tasks: Tasks) -> tuple[float]:
+        launching = np.maximum(tasks.host - tasks.held_up, 0.0)
+        return (float(launching[tiny_of_model(tasks)].sum()),)
+
+    (launching,) = evidence.played_ms(total) or (0.0,)
+    return launching
 
 
 def _advice(evidence: Evidence) -> str:

@@ -12,6 +12,7 @@ from traceprobe.findings.owned_time import waiting_operators
 from traceprobe.findings.recorded_cores import taken
 from traceprobe.findings.rule import NO_CALLS, Answer, rule
 from traceprobe.formatting import counted, plain, shorten
+from traceprobe.replay.reads import PREPARING
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -71,15 +72,13 @@ def _bound(evidence: Evidence, waits: DeviceWaits) -> tuple[float, tuple[str, ..
     Of a host that is ahead no launch is late. Where waiting explains most of what is overhead, the
     latency of launches goes with it, and what the capture does not show.
     """
-    kernels = sum(waits.preparing_ms.values())
+    kernels = waits.preparing_ms
+    phases = (PREPARING,) if kernels else ()
     if not waits.explain:
-        return waits.most_ms + kernels, ("idle_sync", "idle_host", *waits.preparing_ms)
+        return waits.most_ms + kernels, ("idle_sync", "idle_host", *phases)
     latency = evidence.exclusive_ms("idle_latency") - evidence.held_ms()
     most = waits.most_ms + latency + evidence.unseen_ms("overhead")
-    return min(most, evidence.overhead_ms()) + kernels, (
-        *("idle_sync", *HOST_IDLE),
-        *waits.preparing_ms,
-    )
+    return min(most, evidence.overhead_ms()) + kernels, ("idle_sync", *HOST_IDLE, *phases)
 
 
 def _named(evidence: Evidence) -> Mapping[str, float]:

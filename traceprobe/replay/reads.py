@@ -24,8 +24,8 @@ VALUE_NS = 20_000
 """A copy that takes longer moves more than a few values."""
 CLOSE_OPS = 16
 """Operations between two reads of one act, at most. Printing a tensor has up to 9 (measured)."""
-PREPARING = ("backward",)
-"""Phases in which kernels between two reads are for what is read. A forward pass may be several
+PREPARING = "backward"
+"""Phase in which kernels between two reads are for what is read. A forward pass may be several
 that are read in turns, as a policy's is that acts after each of them; and an optimizer may read a
 value of each parameter that it updates."""
 
@@ -56,7 +56,7 @@ def find_reads(tasks: Tasks) -> Reads:
     copies[awaited[read]] = awaiting[waits[read]] = True
     host = np.where(copies, np.maximum(tasks.host - CALL_NS * tasks.ops, 0.0), tasks.host)
     between = _between(tasks, copies)
-    preparing = between & tasks.tiny & tasks.of(PREPARING)
+    preparing = between & tasks.tiny & tasks.of((PREPARING,))
     launches = np.where(copies | preparing, 0, CALL_NS * tasks.ops)
     launching = np.minimum(tasks.host, launches + tasks.held_up)
     return Reads(copies, awaiting, preparing, np.where(between, launching, host))
