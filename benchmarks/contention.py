@@ -1,6 +1,7 @@
 """What runs beside each other slows each other: tables of what `contention_runs` measured.
 
     python benchmarks/contention.py summarize DIR [--traces DIR]     # contention.json
+    python benchmarks/contention.py hidden DIR      # what is hidden, to contention.json
     python benchmarks/contention.py page            # contention.md beside it
 
 `DIR` holds what `contention_runs/measure.py` left; of its recordings, steps without communication
@@ -33,6 +34,13 @@ from traceprobe.replay.scenario import Changes  # noqa: E402
 
 FOLDER = ROOT / "docs" / "validation"
 LINKS = {"link": "NVLink", "wire": "sockets"}
+HIDDEN_LINKS = {"link": "NVLink", "few": "NVLink, 4 channels", "wire": "sockets"}
+HIDDEN_WAYS = (("DDP", "one bucket", "buckets"), ("FSDP", "one unit", "units"))
+"""What hides nothing, and what hides as much as it can."""
+STEADY = 1.1
+"""Ratio of the longest block to the shortest from which on the host sets the pace."""
+RECORDED = 4
+"""Steps whose collectives were recorded."""
 COPY = "copy"
 """Instead of the class of a kernel: the copy engine, or a copy of PyTorch that is none."""
 
@@ -58,6 +66,45 @@ def summarize(folder: Path) -> dict[str, Any]:
     loaders = json.loads((folder / "loaders.json").read_text())
     found["loaders"] = [_rounded(row) for row in loaders["rows"]]
     return found
+
+
+def hidden(folder: Path) -> dict[str, Any]:
+    """Steps whose collectives are hidden, and are not, with what hiding them costs.
+
+    That is how much longer than the step without exposed collectives the one with hidden ones is,
+    over what the collectives take alone: as long as on the rank where each was shorter.
+    """
+    rows = []
+    about: dict[str, Any] = {}
+    for link in HIDDEN_LINKS:
+        ranks = [json.loads((folder / f"{link}.rank{n}.json").read_text()) for n in range(2)]
+        about = {name: ranks[0][name] for name in ("gpu", "nccl", "torch")}
+        for model, run in ranks[0]["hidden"].items():
+            other = ranks[1]["hidden"][model]
+            for kind, plain, hiding in HIDDEN_WAYS:
+                blocks = run["step_ms"]
+                if plain not in blocks:
+                    continue
+                pairs = zip(
+                    run["collectives_ms"][plain], other["collectives_ms"][plain], strict=True
+                )
+                alone = sum(map(min, pairs)) / RECORDED
+                before, after = median(blocks[plain]), median(blocks[hiding])
+                spread = max(max(blocks[way]) / min(blocks[way]) for way in (plain, hiding))
+                row = {
+                    "link": link,
+                    "model": model,
+                    "kind": kind,
+                    "megabytes": run["gradients_mb"],
+                    "collectives_ms": alone,
+                    "before_ms": before,
+                    "after_ms": after,
+                    "cost": (after - before + alone) / alone,
+                    "steady": spread <= STEADY,
+                    "mhz": sorted(set(run["clock"][hiding])),
+                }
+                rows.append(_rounded(row))
+    return {**about, "rows": rows}
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
@@ -196,6 +243,8 @@ def page(found: dict[str, Any]) -> str:
         "What is missing of GPT-2 with one sample is host time: without a profiler DDP cost the",
         "host of this machine more than the launches that go.",
         "",
+        *_hidden(found["hidden"]),
+        "",
         "## Gaps of CUDA graphs",
         "",
         "ns per kernel without a profiler (220 kernels less 20), and what the profiler says of the",
@@ -217,6 +266,45 @@ def page(found: dict[str, Any]) -> str:
         f"Predictions count {contention.LOADER_SERIAL:g}, between 0 and 0.2.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _hidden(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "## Communication that is hidden",
+        "",
+        f"Measured on 2026-11-28 with `contention_runs/measure.py --hidden`: two {found['gpu']} of",
+        f"one host, NCCL {found['nccl']}, PyTorch {found['torch']}. With one bucket, or one unit",
+        "of FSDP, nothing runs beside the collectives; with buckets of the usual size, or a unit",
+        "for each layer, as much as can. Steps in ms, medians of four blocks in turns. The cost is",
+        "how much longer the step is than it would be without exposed collectives, over what those",
+        "take. Units gather most parameters twice, which is part of their cost. Rows without one",
+        "are of steps whose blocks differ by more than a tenth: the host sets their pace. Beside",
+        "sockets the collectives take longer than the backward pass that could hide them.",
+        "",
+        "| model | link | MB | way | collectives | not hidden | hidden | cost | MHz |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for row in found["rows"]:
+        cost = f"{row['cost']:.2f}" if row["steady"] else ""
+        lines.append(
+            f"| `{row['model']}` | {HIDDEN_LINKS[row['link']]} | {row['megabytes']:,.0f} | "
+            f"{row['kind']} | {row['collectives_ms']:.2f} | {row['before_ms']:.2f} | "
+            f"{row['after_ms']:.2f} | {cost} | {' to '.join(_ends(row['mhz']))} |"
+        )
+    used = contention.HIDDEN_COST
+    lines += [
+        "",
+        "Seven recordings of a compiled transformer on two H100s, four channels "
+        "([slowbench](../slowbench.md), `one-big-bucket`), have 0.54 to 0.65. Predictions count "
+        f"{used['fast'][1]:g}, between {used['fast'][0]:g} and {used['fast'][2]:g}; of shards "
+        f"{used['shards'][1]:g}, between {used['shards'][0]:g} and {used['shards'][2]:g}.",
+    ]
+    return lines
+
+
+def _ends(clocks: Sequence[int]) -> list[str]:
+    """The lowest and the highest clock, once if they are the same."""
+    return [f"{mhz:,}" for mhz in sorted({clocks[0], clocks[-1]})]
 
 
 def _classes(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -323,6 +411,11 @@ def _loaders(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _write(found: dict[str, Any]) -> None:
+    text = json.dumps(found, indent=1, sort_keys=True) + "\n"
+    (FOLDER / "contention.json").write_text(text)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -332,16 +425,19 @@ def main() -> None:
     making = commands.add_parser("summarize")
     making.add_argument("folder", type=Path)
     making.add_argument("--traces", type=Path, help="recordings (default: those in the folder)")
+    commands.add_parser("hidden").add_argument("folder", type=Path)
     commands.add_parser("page")
     arguments = parser.parse_args()
     if arguments.command == "summarize":
         found = summarize(arguments.folder)
         traces = arguments.traces or arguments.folder
         found["predicted"] = list(predictions(traces, found["ddp"]))
-        text = json.dumps(found, indent=1, sort_keys=True) + "\n"
-        (FOLDER / "contention.json").write_text(text)
+        _write(found)
         return
     found = json.loads((FOLDER / "contention.json").read_text())
+    if arguments.command == "hidden":
+        _write({**found, "hidden": hidden(arguments.folder)})
+        return
     (FOLDER / "contention.md").write_text(page(found))
 
 

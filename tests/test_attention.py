@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import polars as pl
 import pytest
 
-from traceprobe.model.codes import Kind
+from traceprobe.model.codes import UNKNOWN, Kind
+from traceprobe.model.events import HOST_OPERATORS
+from traceprobe.model.operands import Operand
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.attention import FARTHEST, AttentionKernels, unfused_attention
 
@@ -19,6 +23,7 @@ NAMES = {
     "t": "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>",
     "n": "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>",
     "k": "void at::native::sbtopk::gatherTopK<c10::BFloat16, unsigned int, 2, false>",
+    "f": "void at::native::elementwise_kernel<128, 4, at::native::masked_fill_kernel>",
     "m": "Memcpy DtoD (Device -> Device)",
 }
 LETTERS = list(NAMES)
@@ -26,11 +31,12 @@ PRODUCT, OTHER = 10, 1
 """ns of a product, and of anything else."""
 
 
-def found(text, phase=Phase.FORWARD, streams=None, backward=0):
+def found(text, phase=Phase.FORWARD, streams=None, backward=0, called=()):
     """What belongs to attention in kernels that follow each other, one for each letter.
 
     Args:
         backward: how many of the last are of the backward pass.
+        called: names and operands of the operators that launched the first of them.
     """
     phases = [int(phase)] * (len(text) - backward) + [int(Phase.BACKWARD)] * backward
     length = [PRODUCT if letter == "P" else OTHER for letter in text]
@@ -40,12 +46,23 @@ def found(text, phase=Phase.FORWARD, streams=None, backward=0):
             "kind": [int(Kind.D2D if letter == "m" else Kind.KERNEL) for letter in text],
             "phase": phases,
             "stream": streams or [7] * len(text),
+            "thread": [0] * len(text),
+            "launch_t0": t0,
             "name": [LETTERS.index(letter) for letter in text],
             "t0": t0,
             "t1": [start + ns for start, ns in zip(t0, length, strict=True)],
         }
     )
-    return unfused_attention(ops, list(NAMES.values()))
+    columns = {
+        "thread": [0] * len(called),
+        "t0": [start - 5 for start in t0[: len(called)]],
+        "t1": [start + 5 for start in t0[: len(called)]],
+        "name": [len(NAMES) + n for n in range(len(called))],
+        "operands": [UNKNOWN if given is None else n for n, (_, given) in enumerate(called)],
+    }
+    operators = pl.DataFrame(columns, schema={name: HOST_OPERATORS[name] for name in columns})
+    names = [*NAMES.values(), *(name for name, _ in called)]
+    return unfused_attention(ops, operators, names, [given or () for _, given in called])
 
 
 NOTHING = AttentionKernels(0, {}, 0)
@@ -96,3 +113,56 @@ def test_a_product_between_two_softmaxes_counts_once():
 
 def test_the_optimizer_has_no_attention():
     assert found("PSP", Phase.OPTIMIZER) == NOTHING
+
+
+SCORES = (17, 8, 64, 64)
+
+
+def tensors(*shapes):
+    return tuple(Operand("float", (shape,), (prod(shape),)) for shape in shapes)
+
+
+def masked(name, operands, text="PfSPPPBPP", backward=5):
+    """Share of the products that is hidden where the second kernel is of this operator."""
+    called = [("aten::bmm", tensors((136, 64, 96), (136, 96, 64))), (name, operands)]
+    attention = found(text, called=called, backward=backward)
+    return attention.hidden_ns / attention.fused_ns
+
+
+@pytest.mark.parametrize("name", ["aten::masked_fill", "aten::where", "aten::add", "aten::add_"])
+@pytest.mark.parametrize("mask", [(64, 64), (1, 1, 64, 64), (17, 1, 64, 64)], ids=str)
+def test_a_mask_by_query_and_key_hides_half_of_the_scores_forward_and_backward(name, mask):
+    for operands in (tensors(SCORES, mask), tensors(mask, SCORES)):
+        assert masked(name, operands) == 1 / 2
+        assert masked(name, operands, "PeSPPPBPP") == 1 / 2
+
+
+PADDING = (17, 1, 1, 64)
+EXPANDED = Operand("bool", ((17, 1, 64, 64),), (17 * 64 - 1,))
+
+
+@pytest.mark.parametrize(
+    "operands",
+    [
+        tensors(SCORES, PADDING),
+        (*tensors(SCORES), EXPANDED),
+        tensors(SCORES, (1, 8, 64, 64)),  # a bias of positions
+        tensors(SCORES, SCORES),
+        tensors(SCORES),
+        tensors((17, 64), (64, 64)),
+    ],
+    ids=str,
+)
+def test_masks_of_padding_and_biases_of_heads_hide_nothing(operands):
+    assert masked("aten::masked_fill", operands) == 0
+
+
+def test_other_operators_hide_nothing():
+    assert masked("aten::mul", tensors(SCORES, (64, 64))) == 0
+
+
+def test_a_mask_whose_form_is_not_recorded_may_hide_half_or_nothing():
+    called = [("aten::bmm", None), ("aten::masked_fill", None)]
+    assert found("PfSPPPBPP", called=called, backward=5).hidden_ns == round(70 / 4)
+    assert found("PfSP").hidden_ns == 20 / 4
+    assert found("PeSP").hidden_ns == 0

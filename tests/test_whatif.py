@@ -319,6 +319,18 @@ def test_collectives_are_scaled_where_the_host_does_not_matter():
     assert found.factor == pytest.approx(1, rel=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "held_up", "collectives"), [("communication", 1.0, 86 / 80), ("optimizer", 1.6, 1.0)]
+)
+def test_collectives_that_a_step_waits_for_may_be_what_got_longer(kind, held_up, collectives):
+    """A step of 96 ns that is played with 90: its host takes 75, of which a pause has 30."""
+    work = task(host=75, pause=30, duration=10)
+    found = calibrate([schedule(work, task(kind, host=0, duration=80))], 96, HostBelief(1.0, 0.1))
+    assert found.held_up == pytest.approx(held_up, abs=0.01)
+    assert found.collectives == pytest.approx(collectives, rel=1e-2)
+    assert found.factor * simulate(found.schedules) == pytest.approx(96)
+
+
 def test_what_nothing_explains_is_a_factor():
     found = calibrate([schedule(task(duration=100))], 98, HALF)
     assert (found.collectives, found.host_known) == (1.0, False)

@@ -1,11 +1,13 @@
 """Kernels beside collectives, what DDP adds, gaps of CUDA graphs, workers of a loader: measured.
 
-    python benchmarks/contention_runs/measure.py OUT [--cpu]
+    python benchmarks/contention_runs/measure.py OUT [--cpu] [--hidden]
 
 On a host with two GPUs, about three minutes: two ranks joined by NVLink, then by sockets
 (`NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1`), then loaders alone. `OUT` gets LINK.rank*.json,
 loaders.json and small recordings of training steps; `benchmarks/contention.py` makes tables of
-them. With `--cpu` everything that needs no GPU runs, in small, with gloo.
+them. With `--hidden` only what communication costs once it is hidden, over NVLink with as many
+channels as NCCL takes and with four, and by sockets. With `--cpu` everything that needs no GPU
+runs, in small, with gloo.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,18 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "workloads"), str(ROOT)]
 
-from benchmarks.contention_runs import graphs, kernels, loaders, training  # noqa: E402
+from benchmarks.contention_runs import graphs, hidden, kernels, loaders, training  # noqa: E402
 
 LINKS = {"link": 125.0, "wire": 70.0}
 """How the ranks are joined, and for how many seconds at most."""
-SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+HIDDEN = {"link": 150.0, "few": 150.0, "wire": 110.0}
+"""The same where it is only about what is hidden."""
+SETTINGS = {
+    "link": {},
+    "few": {"NCCL_MAX_NCHANNELS": "4"},
+    "wire": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
+}
+"""Of NCCL."""
 LEAVE = 12.0
 """Seconds before the end after which nothing new begins."""
 
@@ -102,14 +111,14 @@ def _clock(index: int, *, cpu: bool) -> Callable[[], int | None]:
     return lambda: None if cpu else pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
 
 
-def work(rank: Rank) -> None:
+def work(rank: Rank, *, only_hidden: bool) -> None:
     """All parts; one that fails does not take the others along."""
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.benchmark_limit = 4
-    parts = [kernels.measure, training.measure]
-    if rank.link == "link":
+    parts = [hidden.measure] if only_hidden else [kernels.measure, training.measure]
+    if rank.link == "link" and not only_hidden:
         parts.append(graphs.measure)
     for part in parts:
         try:
@@ -120,14 +129,14 @@ def work(rank: Rank) -> None:
         rank.save()
 
 
-def launch(out: Path, link: str, seconds: float, *, cpu: bool) -> None:
+def launch(out: Path, link: str, seconds: float, options: Sequence[str]) -> None:
     """Both ranks, each a process, ended when their time is over."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {
         **os.environ,
-        **(SOCKETS if link == "wire" else {}),
+        **SETTINGS[link],
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "WORLD_SIZE": "2",
@@ -135,7 +144,7 @@ def launch(out: Path, link: str, seconds: float, *, cpu: bool) -> None:
         "OMP_NUM_THREADS": "4",
     }
     command = [sys.executable, __file__, str(out), "--link", link, "--seconds", str(seconds)]
-    command += ["--cpu"] if cpu else []
+    command += options
     ranks = [
         subprocess.Popen(command, env={**environment, "RANK": str(number)}) for number in range(2)
     ]
@@ -155,17 +164,20 @@ def main() -> None:
     )
     parser.add_argument("out", type=Path)
     parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--link", choices=LINKS, help=argparse.SUPPRESS)
+    parser.add_argument("--hidden", action="store_true")
+    parser.add_argument("--link", choices=SETTINGS, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=100.0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.link is None:
-        for link, seconds in LINKS.items():
-            launch(given.out, link, seconds, cpu=given.cpu)
-        loaders.measure(given.out, cpu=given.cpu)
+        options = [name for name in ("--cpu", "--hidden") if name in sys.argv]
+        for link, seconds in (HIDDEN if given.hidden else LINKS).items():
+            launch(given.out, link, seconds, options)
+        if not given.hidden:
+            loaders.measure(given.out, cpu=given.cpu)
         return
     rank = Rank(given.out, given.link, given.seconds - LEAVE, cpu=given.cpu)
-    work(rank)
+    work(rank, only_hidden=given.hidden)
     rank.meet()
     sys.stdout.flush()
     os._exit(0)  # NCCL may wait for what is left of a part that failed

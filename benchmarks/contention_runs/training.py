@@ -47,7 +47,7 @@ def measure(rank: Rank) -> None:
             continue
         torch.manual_seed(0)
         steps = _steps(rank, make())
-        times, clocks = _in_turns(rank, steps)
+        times, clocks = in_turns(rank, steps)
         rank.found["ddp"][name] = {"step_ms": times, "clock": clocks}
         rank.say(name, times)
         for which in ("none", "ddp"):
@@ -131,7 +131,7 @@ def _steps(rank: Rank, task: Task) -> dict[str, Callable[[], None]]:
     return {which: trained(wrap) for which, wrap in ways.items()}
 
 
-def _in_turns(
+def in_turns(
     rank: Rank, steps: Mapping[str, Callable[[], None]]
 ) -> tuple[dict[str, list[float]], dict[str, list[int | None]]]:
     """Times of a step, ms, in blocks of each way in turn, and the clock after each block."""

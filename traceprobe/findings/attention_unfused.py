@@ -82,7 +82,14 @@ def attention_ms(evidence: Evidence, *classes: str) -> float:
 
 def fused_ms(evidence: Evidence) -> float:
     """What that attention takes once it is fused, with products at the same rate."""
-    return evidence.of_steps((each.fused_ns, steps) for each, steps in unfused(evidence))
+    return evidence.of_steps(
+        (each.fused_ns - each.hidden_ns, steps) for each, steps in unfused(evidence)
+    )
+
+
+def hidden_ms(evidence: Evidence) -> float:
+    """What fused attention would take for scores that masks hide."""
+    return evidence.of_steps((each.hidden_ns, steps) for each, steps in unfused(evidence))
 
 
 def counted_ms(evidence: Evidence, *classes: str) -> float:
@@ -113,15 +120,16 @@ def unknown_ms(evidence: Evidence) -> float:
 
 def _known(evidence: Evidence) -> _Part:
     """Attention whose products are known."""
-    fused, gain = fused_ms(evidence), unfused_ms(evidence)
+    fused, gain, hidden = fused_ms(evidence), unfused_ms(evidence), hidden_ms(evidence)
     scores = attention_ms(evidence, *ROUND)
+    masked = f" where masks hide {hidden / (fused + hidden):.0%} of the scores" if hidden else ""
     count = sum(found.count / steps for found, steps in unfused(evidence)) / len(evidence.ranks)
     return _Part(
         f"{evidence.amount(gain + fused)} from matrix product to matrix product around "
         f"{counted(round(count, 3), 'softmax kernel')}, of which {significant(scores)} ms in "
         "softmax, element-wise kernels and copies; fused attention with products as fast takes "
-        f"{significant(fused)} ms, or half of it with a causal mask",
-        gain + fused * (1 - FIXED.attention_least),
+        f"{significant(fused)} ms{masked}",
+        gain + fused - (fused + hidden) * FIXED.attention_least,
         gain + _misread(evidence) * fused * (1 - FIXED.aligned_usual),
     )
 

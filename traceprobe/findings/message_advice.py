@@ -97,7 +97,9 @@ def remedy(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct: 
     if not found.hides:
         return found
     phases = ("backward", "recompute") if found.gradients else ("forward", "backward", "recompute")
-    return replace(found, changes=_hidden(evidence, transfer_ms, phases))
+    wire = "slow" if _slow_wire(evidence, transfer_ms) else "fast"
+    cost = HIDDEN_COST["shards" if found is SHARDS and wire == "fast" else wire]
+    return replace(found, changes=_hidden(evidence, transfer_ms, phases, cost))
 
 
 def _fitting(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct: float) -> Remedy:
@@ -117,15 +119,24 @@ def _fitting(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct
     return EARLIER if overlap_pct < FIXED.barely_overlapped else OVERLAP
 
 
-def _hidden(evidence: Evidence, transfer_ms: float, phases: Sequence[str]) -> Changes:
-    """Communication hidden by some phases, whose kernels get slower beside it."""
+def _hidden(
+    evidence: Evidence,
+    transfer_ms: float,
+    phases: Sequence[str],
+    cost: tuple[float, float, float],
+) -> Changes:
+    """Communication hidden by some phases, whose kernels get slower beside it.
+
+    Args:
+        cost: as in `HIDDEN_COST`.
+    """
     hidden = frozenset({"communication"})
     summaries = [rank.summary for rank in evidence.ranks]
     known = [name for name in phases if all(s.busy_ns[name] for s in summaries)]
     beside = {name: evidence.busy_ms(name) for name in known}
     if not beside:
         return Changes(overlapped=hidden)
-    least, likely, most = HIDDEN_COST["slow" if _slow_wire(evidence, transfer_ms) else "fast"]
+    least, likely, most = cost
     exposed = min(evidence.exclusive_ms("communication"), transfer_ms)
     usual = sum(beside.values())
     factor = round(usual / (usual + likely * exposed), 4)

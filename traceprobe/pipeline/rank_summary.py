@@ -102,7 +102,7 @@ def rank_summary(
         kernel_ns=None
         if on_cpu
         else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
-        attention=UNSET if on_cpu else _attention(inside, trace.names),
+        attention=UNSET if on_cpu else _attention(account, inside, trace),
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
         forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
         tiny_kernels=UNSET if on_cpu else _tiny_kernels(account, inside, trace),
@@ -190,11 +190,19 @@ def _host_to_device(
     )
 
 
-def _attention(inside: pl.DataFrame, names: Sequence[str]) -> UnfusedAttention | UnsetType:
-    found = unfused_attention(inside, names)
+def _attention(
+    account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
+) -> UnfusedAttention | UnsetType:
+    operators = account.process.operators
+    found = unfused_attention(inside, operators, trace.names, trace.operands)
     if not found.count:
         return UNSET
-    return UnfusedAttention(count=found.count, class_ns=found.ns, fused_ns=found.fused_ns)
+    return UnfusedAttention(
+        count=found.count,
+        class_ns=found.ns,
+        fused_ns=found.fused_ns,
+        hidden_ns=found.hidden_ns,
+    )
 
 
 def _forward_only(

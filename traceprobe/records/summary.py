@@ -137,11 +137,16 @@ class UnfusedAttention(msgspec.Struct, frozen=True, kw_only=True):
     class_ns: dict[Word, int]
     """Durations of all kernels from product to product, by class; `memory` is copies between."""
     fused_ns: int
-    """What fused attention takes with products at the same rate."""
+    """What fused attention takes with products at the same rate, if no mask hides scores."""
+    hidden_ns: int = 0
+    """Of that, what masks hide: half of what is computed under one that hides keys by query for all
+    heads alike, as a causal mask does; a quarter where a mask's form is not known."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
-        if min(self.count, self.fused_ns, *self.class_ns.values(), 0) < 0:
+        if self.hidden_ns > self.fused_ns:
+            yield "masks hide more of attention than there is"
+        if min(self.count, self.fused_ns, self.hidden_ns, *self.class_ns.values(), 0) < 0:
             yield "attention takes less than no time"
         if not set(self.class_ns) <= {*KERNEL_CLASSES, "memory"}:
             yield "attention has kernels of an unknown class"

@@ -35,6 +35,9 @@ BETWEEN = 100
 HELD_UP_ERROR = 0.4
 """What is known beforehand of that factor: the standard error around 1. Stalls of a step differ by
 that from those of others; docs/slowbench.md has how much causes differ between rounds."""
+COLLECTIVES_ERROR = 0.1
+"""The same of a factor on collectives, around 1: the wire of one block of steps was up to that much
+faster or slower than that of the next where it was slow (docs/slowbench.md)."""
 MATTERS = 0.02
 """Part of the step from which on pauses and stalls are weighed."""
 STEP_ERROR = 0.02
@@ -96,7 +99,8 @@ def calibrate(schedules: Sequence[RankSchedule], step_ns: float, belief: HostBel
     scaled = (_with_host(schedules, f, pace) for pace in paces for f in factors)
     *played, as_it_is = simulate_all(chain(scaled, [schedules]), shapes)
     steps = np.array(played).reshape(len(paces), len(factors)) / step_ns
-    host, held_up, known, margin = _weighed(factors, np.array(paces), steps, belief)
+    doubt = _collectives_slope(schedules, belief, shapes) * COLLECTIVES_ERROR / step_ns
+    host, held_up, known, margin = _weighed(factors, np.array(paces), steps, belief, doubt)
     chosen, collectives = _with_host(schedules, host, held_up), 1.0
     if known:
         takes = simulate(chosen, shapes)
@@ -119,14 +123,28 @@ def _held_up_ns(schedules: Sequence[RankSchedule]) -> float:
     return max(float(p.tasks.held_up.sum()) / p.iterations for p in schedules)
 
 
+def _collectives_slope(
+    schedules: Sequence[RankSchedule], belief: HostBelief, shapes: Shapes
+) -> float:
+    """How much longer a step gets with collectives that take twice as long, ns, if it is linear."""
+    if not any(p.tasks.of(("communication",)).any() for p in schedules):
+        return 0.0
+    likely = _with_host(schedules, belief.factor, 1.0)
+    shorter, longer = simulate_all(
+        [_slowed(likely, 1 + change) for change in (-COLLECTIVES_ERROR, COLLECTIVES_ERROR)], shapes
+    )
+    return (longer - shorter) / (2 * COLLECTIVES_ERROR)
+
+
 def _weighed(
-    factors: Floats, paces: Floats, steps: Floats, belief: HostBelief
+    factors: Floats, paces: Floats, steps: Floats, belief: HostBelief, doubt: float
 ) -> tuple[float, float, bool, float]:
     """The likeliest factors on the host's time, given what is known beforehand and the step.
 
     Args:
         factors: on what the host launches. paces: on pauses and stalls; a single one is certain.
         steps: what is played with each pair, over the step as it is; a row a pace.
+        doubt: relative error of the step for want of knowing how long collectives were in it.
 
     Returns:
         (host, held_up, known, margin), as in `Calibrated`.
@@ -134,15 +152,18 @@ def _weighed(
     host = np.linspace(factors[0], factors[-1], FINE + 1)
     held_up = np.linspace(paces[0], paces[-1], 1 + round(BETWEEN * float(np.ptp(paces))))
     step = _between(paces, np.stack([np.interp(host, factors, row) for row in steps]), held_up)
-    cost = ((step - 1) / STEP_ERROR) ** 2 + ((host - belief.factor) / belief.error) ** 2
+    cost = (step - 1) ** 2 / (STEP_ERROR**2 + doubt**2) + (
+        (host - belief.factor) / belief.error
+    ) ** 2
     cost += ((held_up[:, None] - 1) / HELD_UP_ERROR) ** 2
     row, at = np.unravel_index(int(np.argmin(cost)), cost.shape)
     slope = _slope(host, step[row], int(at), FINE // HOSTS // 2)
     beside = _slope(held_up, step[:, at], int(row), BETWEEN // 4) * HELD_UP_ERROR
     believed = 1 / belief.error**2
-    # The step tells as little of one factor as it leaves open what the other one is.
-    known = slope**2 / (STEP_ERROR**2 + beside**2) > believed
-    error = (slope**2 / (PLAYED_ERROR**2 + beside**2) + believed) ** -0.5
+    # The step tells as little of one factor as it leaves open what the others are.
+    others = beside**2 + doubt**2
+    known = slope**2 / (STEP_ERROR**2 + others) > believed
+    error = (slope**2 / (PLAYED_ERROR**2 + others) + believed) ** -0.5
     margin = NINE_OF_TEN * error / max(float(host[at]), error)
     return float(host[at]), float(held_up[row]), known, margin
 
@@ -174,10 +195,7 @@ def _with_collectives(
     """
 
     def slowed(factor: float) -> list[RankSchedule]:
-        return [
-            replace(p, tasks=p.tasks.scaled(np.where(p.tasks.of(("communication",)), factor, 1.0)))
-            for p in schedules
-        ]
+        return _slowed(schedules, factor)
 
     now, low, high = simulate_all([schedules, slowed(0.0), slowed(MOST_COLLECTIVES)], shapes)
     if abs(now / step_ns - 1) <= STEP_ERROR or not low < step_ns < high:
@@ -185,6 +203,14 @@ def _with_collectives(
     factor = _solve(slowed, step_ns, MOST_COLLECTIVES, shapes)
     scaled = slowed(factor)
     return scaled, factor, simulate(scaled, shapes)
+
+
+def _slowed(schedules: Sequence[RankSchedule], factor: float) -> list[RankSchedule]:
+    """The schedules with collectives that take `factor` times as long."""
+    return [
+        replace(p, tasks=p.tasks.scaled(np.where(p.tasks.of(("communication",)), factor, 1.0)))
+        for p in schedules
+    ]
 
 
 def _solve(

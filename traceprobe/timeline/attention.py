@@ -10,7 +10,8 @@ so is one beside which the largest values are chosen (`topk`, a sort): it routes
 or draws the next one. Where every softmax of the forward pass is such, so is every gradient.
 
 Fused attention does the same products, backward one more since it computes the scores again (Dao,
-FlashAttention-2, arXiv:2307.08691), and reads and writes no scores.
+FlashAttention-2, arXiv:2307.08691), and reads and writes no scores. Of scores that a causal mask
+hides it computes none: they are half.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ import polars as pl
 from traceprobe.model.codes import Bools, Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.numbering import numbered
+from traceprobe.model.operands import Operands
 from traceprobe.model.taxonomy import Phase
+from traceprobe.timeline.score_masks import hidden_scores
 
 FARTHEST = 16
 """Operations from the softmax to the farthest of its products; written out with a mask, a dropout
@@ -45,21 +48,27 @@ class AttentionKernels(msgspec.Struct, frozen=True):
         count: of softmax kernels that have products.
         ns: durations of all that belongs to it, by class of kernel, or `COPIES`.
         fused_ns: of fused attention with products at the same rate.
+        hidden_ns: of that, what masks hide.
     """
 
     count: int
     ns: dict[str, int]
     fused_ns: int
+    hidden_ns: int = 0
 
 
-def unfused_attention(ops: pl.DataFrame, names: Sequence[str]) -> AttentionKernels:
+def unfused_attention(
+    ops: pl.DataFrame, operators: pl.DataFrame, names: Sequence[str], operands: Sequence[Operands]
+) -> AttentionKernels:
     """What belongs to attention that is not fused, among operations of one device.
 
     Args:
-        ops: with columns kind, phase, stream, name, t0, t1.
+        ops: with columns kind, phase, stream, thread, launch_t0, name, t0, t1.
+        operators: of the same process, `HOST_OPERATORS`.
+        names, operands: of the trace.
     """
     wanted = [int(Kind.KERNEL), int(Kind.D2D)]
-    rows = ops.select("kind", "phase", "stream", "name", "t0", "t1").filter(
+    rows = ops.select("kind", "phase", "stream", "thread", "launch_t0", "name", "t0", "t1").filter(
         pl.col("kind").is_in(wanted) & pl.col("phase").is_in(_PHASES)
     )
     distinct, of_row = numbered(rows["name"].to_numpy())
@@ -75,8 +84,10 @@ def unfused_attention(ops: pl.DataFrame, names: Sequence[str]) -> AttentionKerne
     strided = np.array([_is_strided_copy(names[number]) for number in distinct])[of_row] & kernel
     chosen = np.array([bool(_CHOOSES.search(names[n])) for n in distinct])[of_row] & kernel
     of_part = _parts(rows)
+    hides = hidden_scores(rows, operators, names, operands)
     length = (rows["t1"] - rows["t0"]).to_numpy()
-    belongs, fused, count = np.zeros(len(rows), bool), 0.0, 0
+    belongs, count = np.zeros(len(rows), bool), 0
+    fused, forward, hidden = 0.0, 0.0, 0.0
     gradient = rows["phase"].to_numpy() == int(Phase.BACKWARD)
     routed = 0
     for at in sorted(softmax.tolist(), key=lambda at: gradient[at]):  # the forward pass first
@@ -91,6 +102,9 @@ def unfused_attention(ops: pl.DataFrame, names: Sequence[str]) -> AttentionKerne
         mine = np.arange(low, high + 1)
         work = float(length[mine[product[mine] & ~belongs[mine]]].sum())
         fused += work * (BACKWARD_PRODUCTS if backward else 1.0)
+        if not backward:
+            forward += work
+            hidden += work * hides[low : high + 1].max()
         low, high = (_with_copies(row, to, strided, of_part) for row, to in ((low, -1), (high, 1)))
         belongs[low : high + 1] = True
         count += 1
@@ -98,7 +112,9 @@ def unfused_attention(ops: pl.DataFrame, names: Sequence[str]) -> AttentionKerne
         name: int(length[belongs & (label == name)].sum())
         for name in sorted(set(label[belongs].tolist()))
     }
-    return AttentionKernels(count, spent, round(fused))
+    # What is added to scores has no kernel backward: as much is hidden there as forward.
+    share = hidden / forward if forward else 0.0
+    return AttentionKernels(count, spent, round(fused), round(share * fused))
 
 
 def _parts(rows: pl.DataFrame) -> Int64s:
