@@ -110,7 +110,7 @@ def test_buckets_are_advised_by_what_they_can_hide(parts, total, words):
 
 @pytest.mark.parametrize(
     ("gb", "cost", "doubt"),
-    # Over NVLink kernels lose a quarter to three of what is hidden, over a slow wire a tenth at most.
+    # Over NVLink kernels lose 0.25 to 0.75 of what is hidden, over a slow wire a tenth at most.
     [(20, 0.5, 0.5), (None, 0.5, 0.5), (1, 0.05, 0.05 / 0.95)],
 )
 def test_kernels_that_hide_communication_get_slower(gb, cost, doubt):

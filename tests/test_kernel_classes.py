@@ -95,6 +95,8 @@ NAMES = {
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add>(int)",
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
         "void cublasLt::splitKreduce_kernel<32, 16, int, float, float>(cublasLt::Params)",
+        "void LSTM_elementWise_bp1<float, float, float>(int, int, float*, float*)",
+        "void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2, (cudnnRNNBiasMode_t)2>(int)",
         "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>(long)",
     ],
     "unknown": [

@@ -36,13 +36,13 @@ MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
-def loop(extra, count=16, *, waits=None):
+def loop(extra, count=16, *, waits=None, process=None):
     """Steps of 2 ms, kept busy by the GPU; `extra(program, k)` is what a step does besides.
 
     Args:
         waits: ns that step k waits for its loader.
     """
-    program = Program()
+    program = Program(process)
     for k in range(count):
         with program.range(f"step {k}"):
             with program.range(LOADER):
@@ -325,6 +325,28 @@ def test_a_burst_that_is_rare_is_the_loaders_pace_too(every):
     report = report_of(loop(nothing, 25, waits=lambda k: 30 * MS if k % every == 1 else 20_000))
     assert report.verdict.bound == "io"
     assert finding(report).status == "pass"
+
+
+@pytest.mark.parametrize(("loads", "used"), [(True, 15), (False, 14)])
+def test_waits_for_a_rank_are_no_outliers_where_it_has_none(loads, used):
+    """One rank is late in step 9: its loader delivers in bursts, or it compiles."""
+    late = 400 * MS
+
+    def waiting(program, k):
+        program.collective(50_000 + (late if k == 9 else 0)).wait()
+
+    def awaited(program, k):
+        if k == 9 and not loads:
+            think(program, late)
+        program.collective(50_000).wait()
+
+    def waits(k):
+        return late if k == 9 and loads else 30 * MS if k % 4 == 1 else 20_000
+
+    ranks = [Process(pid=1000 + 100 * rank, rank=rank) for rank in range(2)]
+    programs = loop(waiting, process=ranks[0]), loop(awaited, waits=waits, process=ranks[1])
+    report = traceprobe.analyze([program.trace() for program in programs])
+    assert [rank.summary.iterations_used for rank in report.ranks] == [used, used]
 
 
 def test_an_outlier_that_changes_nothing_stays():

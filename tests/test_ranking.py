@@ -91,6 +91,13 @@ def test_what_the_program_does_comes_before_what_is_left_of_the_same_time(gain, 
     assert ordered[0].id == first
 
 
+@pytest.mark.parametrize(("gain", "first"), [(19.0, "data-wait"), (17.0, "communication-skew")])
+def test_a_loader_that_makes_a_rank_late_comes_before_the_waiting_for_it(gain, first):
+    waits = replace(SKEW, saving_ms_per_step=20.0, status="fail")
+    loader = replace(LOADER, saving_ms_per_step=gain, status="fail")
+    assert in_order([waits, loader])[0].id == first
+
+
 def test_without_a_fix_of_the_bound_the_largest_saving_comes_first():
     assert fixes(HOST, PRECISION) == ["lower-precision", "host-overhead"]
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.builders import memory
-from tests.builders.scenario import AUTOGRAD, STREAM, Process, Script
+from tests.builders.scenario import AUTOGRAD, COMM_STREAM, STREAM, Process, Script
 from traceprobe.model.events import Trace
 
 CALL_NS = 5_000
@@ -61,6 +61,11 @@ class Program:
         """Kernels one after the other; those of a backward pass on the thread of autograd."""
         for name in names:
             self.kernel(name, ns, thread=AUTOGRAD if backward else None)
+        return self
+
+    def collective(self, ns: int) -> Program:
+        """Launch an all-reduce, which takes so long with its waits for others."""
+        self._launch("comm", ns, COMM_STREAM)
         return self
 
     def copy_in(self, size: int = BATCH, ns: int = 20_000) -> Program:

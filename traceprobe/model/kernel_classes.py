@@ -61,7 +61,7 @@ _FUSED = re.compile(
 _FAMILIES = re.compile(
     r"^(at|c10|cub|thrust|at_cuda_detail|fbgemm_gpu|dali|epilogue)::|^cudnn::(ops|cnn|bn_)|^cask\w*_cudnn"
     r"|^_ZN(2at|3c10|3cub|6thrust|14at_cuda_detail)|cunn_|split[kK]reduce|multi_tensor_apply"
-    r"|^(rocprim|hipcub)::|^_ZN(7rocprim|6hipcub)|^(Im\d?d?2(d2)?Col|Col2Im|Op\d?d?Tensor)"
+    r"|elem(ent)?Wise|^(rocprim|hipcub)::|^_ZN(7rocprim|6hipcub)|^(Im\d?d?2(d2)?Col|Col2Im|Op\d?d?Tensor)"
 )
 """Libraries whose other kernels are element-wise, reductions, copies or indexing."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

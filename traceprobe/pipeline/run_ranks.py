@@ -14,8 +14,8 @@ from traceprobe.pipeline.join_pictures import PlannedPicture, RankPicture, plann
 from traceprobe.pipeline.one_run import unmatched
 from traceprobe.pipeline.rank_details import RankDetails
 from traceprobe.pipeline.rank_numbers import rank_numbers
-from traceprobe.pipeline.trace_part import TracePart
-from traceprobe.records.rank import Rank
+from traceprobe.pipeline.trace_part import DevicePart, TracePart
+from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.records.replay import Replay
 from traceprobe.timeline import collectives
 from traceprobe.timeline.capture_alignment import aligned
@@ -120,9 +120,35 @@ class RunRanks(msgspec.Struct, frozen=True):
         )
 
 
+def _at_their_pace(devices: Sequence[tuple[int, DevicePart]]) -> list[tuple[int, DevicePart]]:
+    """The devices, without long iterations that are the pace of another one.
+
+    A rank whose loader delivers in bursts has no long iterations, for that is its pace; those that
+    wait for it in a collective have as little. What holds up a rank that trains is seen on it.
+
+    Args:
+        devices: of all inputs, with the places of these.
+    """
+    long = [found.record.long for _, found in devices if found.record.long is not UNSET]
+    if len(long) == len(devices) or not all(map(_waits_for_others, long)):
+        return list(devices)
+    return [
+        (source, replace(found, record=replace(found.record, long=UNSET), regular=None))
+        for source, found in devices
+    ]
+
+
+def _waits_for_others(long: LongIterations) -> bool:
+    """Whether a rank mostly communicates for longer in its long iterations, and no more."""
+    more_work = {} if long.more_work is UNSET else long.more_work
+    return not more_work and 2 * long.extra_partition_ns.get("communication", 0) > long.extra_ns
+
+
 def run_ranks(parts: Sequence[TracePart]) -> RunRanks:
     """The devices of all inputs, closed, and what their collectives say together."""
-    devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
+    devices = _at_their_pace(
+        [(source, found) for source, part in enumerate(parts) for found in part.devices]
+    )
     footprints = aligned([found.footprint for _, found in devices])
     processes = rank_numbers(parts)
     numbers = [processes[source, found.record.pid] for source, found in devices]

@@ -26,6 +26,10 @@ LEAST = 1 / 3
 """Of what a general finding gains beside it, from which on a specific one comes first: a predicted
 gain of the general ones may be wrong by so much, since nobody knows how much less launching or how
 much fusion there will be."""
+SYMPTOMS: Mapping[str, tuple[str, ...]] = {"communication-skew": ("data-wait",)}
+"""Findings about waiting for another rank, with those that say what it is late by."""
+SAME_GAIN = 0.9
+"""Of what a symptom gains, from which on a cause gains the same: each is played by itself."""
 ATTENTION = ("fail", "warn")
 """States in which a finding asks for a change, whose saving then counts."""
 
@@ -57,7 +61,11 @@ def causes_first(findings: Sequence[Finding]) -> list[Finding]:
 
 def _explains(specific: Finding, general: Finding) -> bool:
     """Whether a finding is a cause of what another is about, and worth naming before it."""
-    if general.id not in CAUSES or specific.id not in (*CAUSES[general.id], *APART):
+    if specific.id in SYMPTOMS.get(general.id, ()):
+        least = SAME_GAIN
+    elif general.id in CAUSES and specific.id in (*CAUSES[general.id], *APART):
+        least = LEAST
+    else:
         return False
     asked = specific.status in ATTENTION and general.status in ATTENTION
-    return asked and specific.gain_ms > 0 and specific.gain_ms >= LEAST * general.gain_ms
+    return asked and specific.gain_ms > 0 and specific.gain_ms >= least * general.gain_ms
