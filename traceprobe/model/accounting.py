@@ -25,6 +25,8 @@ LONG_NS = 1_000_000
 LONG_INTERVALS = 20
 """A stretch without calls and operators that is long needs a cause: 1 ms, and twenty times the
 median time between launches."""
+SLACK_NS = 3_000
+"""Starts on a stream that are late by less need no explanation."""
 HELD_NS = 1_000_000
 HELD_LATENCIES = 20
 """What work that was launched starts late by, at least, if it is not the launch that takes so long:

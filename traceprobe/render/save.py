@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -28,7 +29,8 @@ RENDERERS: Mapping[str, Callable[[Result], str]] = {
 def save(result: Result, paths: Iterable[Path], *, replace: bool) -> None:
     """Write a result to files, each in the format of its suffix.
 
-    All are rendered before the first is written, so that a failure leaves no half of them.
+    None has its name before all are written, so that a failure leaves no half of them; and no text
+    is kept while the next one is rendered.
 
     Args:
         replace: whether a file that is there by now is overwritten.
@@ -37,9 +39,10 @@ def save(result: Result, paths: Iterable[Path], *, replace: bool) -> None:
         UsageError: a file cannot be written.
         KeyError: a suffix is none of `RENDERERS`.
     """
-    texts = [(path, RENDERERS[path.suffix](result)) for path in paths]
-    for path, text in texts:
-        save_text(path, text, replace=replace)
+    with ExitStack() as written:
+        for path in paths:
+            temporary = written.enter_context(write_beside(path, replace=replace))
+            _fill(temporary, RENDERERS[path.suffix](result))
 
 
 def save_text(path: Path, text: str, *, replace: bool) -> None:
@@ -52,4 +55,8 @@ def save_text(path: Path, text: str, *, replace: bool) -> None:
         UsageError: it cannot be written.
     """
     with write_beside(path, replace=replace) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        _fill(temporary, text)
+
+
+def _fill(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

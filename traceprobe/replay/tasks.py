@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceprobe.errors import ImpossibleChange
+from traceprobe.model.accounting import SLACK_NS
 from traceprobe.model.taxonomy import COMPUTE_PHASES, NO_PARTNER
 from traceprobe.records.replay import Replay
 from traceprobe.verdict.thresholds import FIXED
@@ -91,12 +92,19 @@ class Tasks(msgspec.Struct, frozen=True):
         return replace(self, **device).hosted(factors)
 
     def scaled(self, factors: Floats) -> Tasks:
-        """The tasks with durations times `factors`; what follows an operation stays as long."""
+        """The tasks with durations times `factors`; what follows an operation stays as long.
+
+        Kernels that started late for no reason of the host or a stream waited for others to leave
+        room on the device, or for what the trace does not tell: that gets shorter with them.
+        """
         ran = np.minimum(self.duration, self.tail)
+        late = np.maximum(self.lag - SLACK_NS * self.ops, 0.0) * self.of(COMPUTE_PHASES)
+        waited = np.minimum(late, self.tail - ran)
         return replace(
             self,
             duration=self.duration * factors,
-            tail=np.maximum(self.tail + (factors - 1) * ran, 0.0),
+            lag=self.lag + (factors - 1) * late,
+            tail=np.maximum(self.tail + (factors - 1) * (ran + waited), 0.0),
         )
 
     def hosted(self, factors: float | Floats) -> Tasks:

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceprobe.model.accounting import SLACK_NS
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import COMPUTE_PHASES, NO_PARTNER, OFF_DEVICE
 from traceprobe.timeline import host_lines
@@ -45,8 +46,6 @@ NEAR_NS = 10_000
 TOLD_NEAR_NS = 50_000
 """The same of one whose stream was told to wait, where the trace does not say for what: on AMD's
 GPUs, whose traces have no records of events, it then starts some 20 µs later."""
-SLACK_NS = 3_000
-"""Starts that are late by less need no explanation."""
 GROUPS = 1 << 31
 """Groups are told apart by their numbers modulo this, so that every reader of JSON can."""
 KINDS = (*COMPUTE_PHASES, *OFF_DEVICE)
