@@ -33,7 +33,8 @@ All but `compiled`, `jpeg-few`, `jpeg-many` and `trainer-slow` were measured bef
 until batches that lay ready from a block without loading were used up. `compiled` and the two of
 `jpeg` are of a later day than the others, and each of them ran alone. Rows of H100s are of a later
 day still, two programs at a time; `accelerate` and `lightning` ran alone, and took another time
-when they ran again all the same.
+when they ran again all the same. `fsdp-large`, `fsdp-narrow` and `tensor-narrow` ran alone on two
+H200s on the last day.
 
     python benchmarks/oracle.py run --out DIR --gpus 2
     python benchmarks/oracle.py collect DIR && python benchmarks/oracle.py page

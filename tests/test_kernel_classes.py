@@ -72,6 +72,9 @@ NAMES = {
         "nvjet_dsd_64x64_16x4_1x1_h_bz_NNT",
     ],
     "fused": [
+        "void LSTM_elementWise_bp1<float, float, float>(int, int, float*, float*)",
+        "void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2, (cudnnRNNBiasMode_t)2>(int)",
+        "void GENERIC_elementWise_bp2<float, float, float, 4, (cudnnRNNBiasMode_t)2>(int, int)",
         "triton_poi_fused_gelu_view_8",
         "triton__0d1d2d3d4d5d6d",
         "triton_tem_fused_addmm_mm_3",  # a product, but no name says in which precision
@@ -95,8 +98,6 @@ NAMES = {
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add>(int)",
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
         "void cublasLt::splitKreduce_kernel<32, 16, int, float, float>(cublasLt::Params)",
-        "void LSTM_elementWise_bp1<float, float, float>(int, int, float*, float*)",
-        "void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2, (cudnnRNNBiasMode_t)2>(int)",
         "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>(long)",
     ],
     "unknown": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import traceprobe
 from tests.builders import memory
@@ -110,6 +111,21 @@ def test_one_stage_alone_says_that_it_cannot_tell_bubble_from_imbalance():
 def test_stages_are_counted_only_where_all_ranks_are_there():
     report = analyze(Pipeline(4, 4), 0, 1, 2)
     assert schedule(report.ranks, report.run.world_size) is None
+
+
+@pytest.mark.parametrize(
+    ("messages", "plan"), [(3, (2, 2)), (9, (2, 8)), (16, (2, 8)), (1, None)], ids=str
+)
+def test_messages_both_ways_in_one_call_are_counted_once(messages, plan):
+    """So PyTorch sends those of 1F1B: each stage has one more than it has micro-batches."""
+    report = analyze(Pipeline(2, 8))
+    ranks = []
+    for rank in report.ranks:
+        groups = [g for g in rank.summary.collectives if g.operation == "send_recv"][:1]
+        sent = [replace(g, count=messages * rank.summary.steps) for g in groups]
+        ranks.append(replace(rank, summary=replace(rank.summary, collectives=sent)))
+    found = schedule(ranks, 2)
+    assert (None if found is None else (found.stages, found.micro_batches)) == plan
 
 
 def test_without_messages_there_is_no_pipeline():

@@ -64,9 +64,10 @@ def _score(given: argparse.Namespace) -> None:
 
 def _written(found: Mapping[str, Any]) -> str:
     """Scores as JSON, a case to a line, which is half as long as a value to a line."""
-    cases = ",\n".join(json.dumps(case, sort_keys=True) for case in found["cases"])
-    rest = json.dumps({key: found[key] for key in found if key != "cases"}, sort_keys=True)
-    return f'{{"cases": [\n{cases}\n], {rest[1:]}\n'
+    dense = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+    cases = ",\n".join(dense.encode(case) for case in found["cases"])
+    rest = dense.encode({key: found[key] for key in found if key != "cases"})
+    return f'{{"cases":[\n{cases}\n],{rest[1:]}\n'
 
 
 def _page(given: argparse.Namespace) -> None:

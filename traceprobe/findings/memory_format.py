@@ -14,6 +14,8 @@ ADVICE = (
 _BATCH_NORM = r"batch_norm_(collect_statistics|transform_input|backward)_kernel"
 """PyTorch's for NCHW, whose threads read one channel after the other; those of the other layout are
 called `…_channels_last_kernel`."""
+_MAX_POOL = r"max_pool_(forward|backward)_nchw"
+"""The same of pooling; those of the other layout end in `_nhwc`."""
 ADVICE_AMD = " Before ROCm 7 PyTorch also needs `PYTORCH_MIOPEN_SUGGEST_NHWC=1`."
 """MIOpen 3.5, of ROCm 7.0, is the first that PyTorch gives NHWC by itself (pytorch #170947)."""
 
@@ -37,11 +39,13 @@ def memory_format(evidence: Evidence) -> Answer:
         return not_applicable("no kernels that convert between NCHW and NHWC")
     status = evidence.flag(ms)
     most = ms + evidence.kernel_ms("other")
-    slow = named_ms(evidence.owners, _BATCH_NORM) - FIXED.norm_conversions * ms
+    norms = named_ms(evidence.owners, _BATCH_NORM) - FIXED.norm_conversions * ms
+    pools = named_ms(evidence.owners, _MAX_POOL) * (1 - FIXED.pooling_kept)
+    usual = ms + max(norms, 0.0) + pools
     return Answer(
         status,
         [f"{evidence.amount(ms)} in kernels that convert NCHW to NHWC or back"],
         evidence.saving(most, "layout", "other") if status == "warn" else None,
         ADVICE + ADVICE_AMD if evidence.vendor == "amd" else ADVICE,
-        changes=evidence.faster(min(ms + max(slow, 0.0), most), FIXED.fusion_margin),
+        changes=evidence.faster(min(usual, most), FIXED.fusion_margin),
     )

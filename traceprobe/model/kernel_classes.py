@@ -54,14 +54,15 @@ _COMPILED = re.compile(r"^triton_|^CudaCodeGen::|^nvfuser|^(loop_|input_)?fusion
 """Inductor's, those of TorchScript's fuser and its successor, and XLA's."""
 _FUSED = re.compile(
     r"(?<!un)fused|liger|swi?glu|geglu|causal_conv1d|selective_scan|^cudnn::fusion::"
-    r"|split_embedding_|^transformer_engine::",
+    r"|split_embedding_|^transformer_engine::|^elemWiseRNN|^(lstm|gru|rnn|generic)_elementWise",
     re.IGNORECASE,
 )
-"""Written as one by hand: Apex, Liger, Transformer Engine, Mamba, FBGEMM's tables, cuDNN."""
+"""Written as one by hand: Apex, Liger, Transformer Engine, Mamba, FBGEMM's tables, cuDNN, whose
+kernels for the cells of its RNNs leave a compiler nothing to fuse."""
 _FAMILIES = re.compile(
     r"^(at|c10|cub|thrust|at_cuda_detail|fbgemm_gpu|dali|epilogue)::|^cudnn::(ops|cnn|bn_)|^cask\w*_cudnn"
     r"|^_ZN(2at|3c10|3cub|6thrust|14at_cuda_detail)|cunn_|split[kK]reduce|multi_tensor_apply"
-    r"|elem(ent)?Wise|^(rocprim|hipcub)::|^_ZN(7rocprim|6hipcub)|^(Im\d?d?2(d2)?Col|Col2Im|Op\d?d?Tensor)"
+    r"|^(rocprim|hipcub)::|^_ZN(7rocprim|6hipcub)|^(Im\d?d?2(d2)?Col|Col2Im|Op\d?d?Tensor)"
 )
 """Libraries whose other kernels are element-wise, reductions, copies or indexing."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -52,11 +52,16 @@ def schedule(ranks: Sequence[Rank], world_size: int) -> Schedule | None:
     The first and the last stage send or receive a micro-batch on its way forward and on its way
     back, the stages between them twice as often. Several pipelines side by side have as many
     ends as there are stages at theirs. None unless all ranks are there.
+
+    1F1B of PyTorch sends a micro-batch on and receives another one back in one call, so that two
+    stages have one message more than micro-batches: an odd number, as theirs mostly is even.
     """
     counts = [_messages(rank) for rank in ranks]
     fewest = min(counts, default=0.0)
     if len(ranks) < world_size or len(ranks) < 2 or fewest <= 0:
         return None
+    if len(ranks) == 2 and counts[0] == counts[1] and fewest > 1 and fewest % 2 == 1:
+        return Schedule(2, round(fewest) - 1)
     ends = sum(count < FIXED.end_stage * fewest for count in counts)
     stages, rest = divmod(2 * len(ranks), ends)
     micro_batches = round(fewest / 2)

@@ -508,6 +508,12 @@ class Constants(msgspec.Struct, frozen=True):
         "batch normalisation that moves its image as seldom as it can, over conversions of layouts",
         "normalising: 3 passes forward, 5 backward. Converting, around a convolution: 5 times 2",
     ] = 4 / 5
+    pooling_kept: Annotated[
+        float,
+        "ratio",
+        "PyTorch's pooling of the largest in NHWC, over that in NCHW",
+        "docs/slowbench.md: 0.46 to 0.55 of `photos`, H100 and H200",
+    ] = 0.5
     softmax_passes: Annotated[
         float,
         "ratio",
