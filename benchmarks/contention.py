@@ -38,9 +38,7 @@ HIDDEN_LINKS = {"link": "NVLink", "few": "NVLink, 4 channels", "wire": "sockets"
 HIDDEN_WAYS = (("DDP", "one bucket", "buckets"), ("FSDP", "one unit", "units"))
 """What hides nothing, and what hides as much as it can."""
 STEADY = 1.1
-"""Ratio of the longest block to the shortest from which on the host sets the pace."""
-RECORDED = 4
-"""Steps whose collectives were recorded."""
+"""Ratio of the longest block to the shortest above which the host sets the pace."""
 COPY = "copy"
 """Instead of the class of a kernel: the copy engine, or a copy of PyTorch that is none."""
 
@@ -77,18 +75,19 @@ def hidden(folder: Path) -> dict[str, Any]:
     rows = []
     about: dict[str, Any] = {}
     for link in HIDDEN_LINKS:
-        ranks = [json.loads((folder / f"{link}.rank{n}.json").read_text()) for n in range(2)]
+        files = [folder / "hidden" / f"{link}.rank{n}.json" for n in range(2)]
+        ranks = [json.loads(file.read_text()) for file in files]
         about = {name: ranks[0][name] for name in ("gpu", "nccl", "torch")}
         for model, run in ranks[0]["hidden"].items():
             other = ranks[1]["hidden"][model]
             for kind, plain, hiding in HIDDEN_WAYS:
                 blocks = run["step_ms"]
-                if plain not in blocks:
+                if not run["collectives_ms"].get(plain):
                     continue
                 pairs = zip(
                     run["collectives_ms"][plain], other["collectives_ms"][plain], strict=True
                 )
-                alone = sum(map(min, pairs)) / RECORDED
+                alone = sum(map(min, pairs)) / run["recorded"]
                 before, after = median(blocks[plain]), median(blocks[hiding])
                 spread = max(max(blocks[way]) / min(blocks[way]) for way in (plain, hiding))
                 row = {
@@ -243,8 +242,7 @@ def page(found: dict[str, Any]) -> str:
         "What is missing of GPT-2 with one sample is host time: without a profiler DDP cost the",
         "host of this machine more than the launches that go.",
         "",
-        *_hidden(found["hidden"]),
-        "",
+        *(_hidden(found["hidden"]) if "hidden" in found else []),
         "## Gaps of CUDA graphs",
         "",
         "ns per kernel without a profiler (220 kernels less 20), and what the profiler says of the",
@@ -278,7 +276,7 @@ def _hidden(found: dict[str, Any]) -> list[str]:
         "for each layer, as much as can. Steps in ms, medians of four blocks in turns. The cost is",
         "how much longer the step is than it would be without exposed collectives, over what those",
         "take. Units gather most parameters twice, which is part of their cost. Rows without one",
-        "are of steps whose blocks differ by more than a tenth: the host sets their pace. Beside",
+        "are of steps whose blocks differ by more than a tenth: the host sets their pace. Over",
         "sockets the collectives take longer than the backward pass that could hide them.",
         "",
         "| model | link | MB | way | collectives | not hidden | hidden | cost | MHz |",
@@ -294,10 +292,12 @@ def _hidden(found: dict[str, Any]) -> list[str]:
     used = contention.HIDDEN_COST
     lines += [
         "",
-        "Seven recordings of a compiled transformer on two H100s, four channels "
-        "([slowbench](../slowbench.md), `one-big-bucket`), have 0.54 to 0.65. Predictions count "
+        "Seven recordings of a compiled transformer on two H100s, four channels (`one-big-bucket` "
+        "of [slowbench](../slowbench.md): what a step took longer, over the collectives in its "
+        "report), have 0.54 to 0.65. Predictions count "
         f"{used['fast'][1]:g}, between {used['fast'][0]:g} and {used['fast'][2]:g}; of shards "
         f"{used['shards'][1]:g}, between {used['shards'][0]:g} and {used['shards'][2]:g}.",
+        "",
     ]
     return lines
 
@@ -411,6 +411,11 @@ def _loaders(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _read() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / "contention.json").read_text())
+    return found
+
+
 def _write(found: dict[str, Any]) -> None:
     text = json.dumps(found, indent=1, sort_keys=True) + "\n"
     (FOLDER / "contention.json").write_text(text)
@@ -429,12 +434,12 @@ def main() -> None:
     commands.add_parser("page")
     arguments = parser.parse_args()
     if arguments.command == "summarize":
-        found = summarize(arguments.folder)
+        found = {**_read(), **summarize(arguments.folder)}
         traces = arguments.traces or arguments.folder
         found["predicted"] = list(predictions(traces, found["ddp"]))
         _write(found)
         return
-    found = json.loads((FOLDER / "contention.json").read_text())
+    found = _read()
     if arguments.command == "hidden":
         _write({**found, "hidden": hidden(arguments.folder)})
         return

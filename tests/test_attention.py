@@ -24,6 +24,7 @@ NAMES = {
     "n": "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>",
     "k": "void at::native::sbtopk::gatherTopK<c10::BFloat16, unsigned int, 2, false>",
     "f": "void at::native::elementwise_kernel<128, 4, at::native::masked_fill_kernel>",
+    "U": "void scaled_upper_triang_masked_softmax_warp_forward<c10::Half, c10::Half, float, 10>",
     "m": "Memcpy DtoD (Device -> Device)",
 }
 LETTERS = list(NAMES)
@@ -130,31 +131,54 @@ def masked(name, operands, text="PfSPPPBPP", backward=5):
 
 
 @pytest.mark.parametrize("name", ["aten::masked_fill", "aten::where", "aten::add", "aten::add_"])
-@pytest.mark.parametrize("mask", [(64, 64), (1, 1, 64, 64), (17, 1, 64, 64)], ids=str)
+@pytest.mark.parametrize("mask", [(64, 64), (1, 1, 64, 64)], ids=str)
 def test_a_mask_by_query_and_key_hides_half_of_the_scores_forward_and_backward(name, mask):
     for operands in (tensors(SCORES, mask), tensors(mask, SCORES)):
         assert masked(name, operands) == 1 / 2
         assert masked(name, operands, "PeSPPPBPP") == 1 / 2
 
 
-PADDING = (17, 1, 1, 64)
-EXPANDED = Operand("bool", ((17, 1, 64, 64),), (17 * 64 - 1,))
+def expanded(shape, stored):
+    return Operand("bool", (shape,), (stored,))
 
 
 @pytest.mark.parametrize(
     "operands",
     [
-        tensors(SCORES, PADDING),
-        (*tensors(SCORES), EXPANDED),
+        tensors(SCORES, (17, 1, 1, 64)),
+        (*tensors(SCORES), expanded((17, 1, 64, 64), 17 * 64)),
         tensors(SCORES, (1, 8, 64, 64)),  # a bias of positions
+        tensors((17, 8, 64, 80), (17, 1, 64, 80)),  # another sequence's keys
         tensors(SCORES, SCORES),
         tensors(SCORES),
         tensors((17, 64), (64, 64)),
+        tensors((17, 8, 0, 0), (0, 0)),
     ],
     ids=str,
 )
 def test_masks_of_padding_and_biases_of_heads_hide_nothing(operands):
     assert masked("aten::masked_fill", operands) == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "mask"),
+    [
+        (SCORES, tensors((17, 1, 64, 64))[0]),
+        ((64, 8, 64, 64), expanded((64, 1, 64, 64), 64 * 64)),
+        ((2, 4, 8, 64, 64), tensors((1, 4, 1, 64, 64))[0]),  # windows
+    ],
+    ids=str,
+)
+def test_a_square_for_each_sample_may_be_causal_or_of_padding(scores, mask):
+    called = [("aten::bmm", ()), ("aten::add", (*tensors(scores), mask))]
+    assert found("PfSP", called=called).hidden_ns == 20 / 4
+
+
+@pytest.mark.parametrize(("mask", "hidden"), [((64, 64), 20 / 2), ((17, 1, 64, 64), 20 / 4)])
+def test_an_expanded_square_is_one_for_all_samples(mask, hidden):
+    once = expanded((17, 1, 64, 64), 64 * 64) if len(mask) == 2 else tensors(mask)[0]
+    called = [("aten::bmm", ()), ("aten::add", (*tensors(SCORES), once))]
+    assert found("PfSP", called=called).hidden_ns == hidden
 
 
 def test_other_operators_hide_nothing():
@@ -166,3 +190,9 @@ def test_a_mask_whose_form_is_not_recorded_may_hide_half_or_nothing():
     assert found("PfSPPPBPP", called=called, backward=5).hidden_ns == round(70 / 4)
     assert found("PfSP").hidden_ns == 20 / 4
     assert found("PeSP").hidden_ns == 0
+    fused = [("aten::bmm", ()), ("my_ops::masked_fill", tensors(SCORES, (17, 1, 1, 64)))]
+    assert found("PfSP", called=fused).hidden_ns == 20 / 4
+
+
+def test_a_kernel_may_be_named_after_a_causal_mask():
+    assert found("PUP").hidden_ns == 20 / 2

@@ -129,8 +129,9 @@ def test_shards_that_are_gathered_once_more_lose_more_of_what_is_hidden():
     gathered = [make_collectives(None, 4, records.STEPS, "all_gather")]
     rank = replace(rank, summary=replace(rank.summary, collectives=gathered))
     changes = remedy(evidence(rank), 100.0, small=False, overlap_pct=0.0).changes
-    factor = pytest.approx(300 / (300 + 0.7 * 100), abs=1e-4)
+    factor = pytest.approx(300 / (300 + 0.85 * 100), abs=1e-4)
     assert changes.speedup == {"forward": factor, "backward": factor}
+    assert changes.margin == pytest.approx(0.4 / 0.15)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.analyses import report_of
 from tests.cli_runner import LOOP, write_trace
 from traceprobe import UnsupportedInput, UsageError, load
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
+from traceprobe.render.save import save
 from traceprobe.slicing.slice_trace import slice_trace
 from traceprobe.system import atomic_write as writing
 from traceprobe.system import reading
@@ -221,6 +222,24 @@ def test_a_full_disk_leaves_the_summary_of_the_job_as_it_was(tmp_path, monkeypat
     with pytest.raises(UsageError, match="No space left on device; nothing was left behind"):
         append(target, "three\n\n")
     assert target.read_text() == "one\ntwo\n"
+
+
+class Broken:
+    """A result that has no text of one kind."""
+
+    def to_json(self):
+        return "{}"
+
+    def to_html(self):
+        raise RecursionError("too deep")
+
+
+def test_of_several_outputs_none_is_there_where_one_cannot_be_rendered(tmp_path):
+    with pytest.raises(RecursionError):
+        save(Broken(), [tmp_path / "run.json", tmp_path / "run.html"], replace=False)
+    assert list(tmp_path.iterdir()) == []
+    save(Broken(), [tmp_path / "run.json"], replace=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_outputs_have_the_rights_that_the_user_wants(tmp_path):

@@ -337,16 +337,18 @@ def test_what_nothing_explains_is_a_factor():
     assert found.factor == pytest.approx(0.98)
 
 
-def test_kernels_that_wait_for_room_on_the_device_wait_less_beside_faster_ones():
-    """Lags of up to 3 µs are those of the device; collectives wait for something else."""
+@pytest.mark.parametrize(("stream", "lags"), [(1, [8_000, 2_000, 0]), (0, [13_000, 2_000, 0])])
+def test_kernels_that_wait_for_room_on_the_device_wait_less_beside_faster_ones(stream, lags):
+    """Those of one stream wait for nothing of that kind; lags of up to 3 µs are the device's."""
     waited = schedule(
         task(duration=20_000, lag=13_000, tail=33_000),
         task(duration=20_000, lag=2_000, tail=22_000),
-        task("communication", duration=20_000, lag=13_000, tail=33_000, collective=True),
+        task("backward", duration=50_000, tail=50_000, stream=stream),
+        task("communication", duration=9_000, lag=13_000, tail=22_000, collective=True),
     )
     faster = apply(waited, Changes(speedup={"compute": 2.0, "communication": 2.0})).tasks
-    assert faster.lag.tolist() == [8_000, 2_000, 13_000]
-    assert faster.tail.tolist() == [18_000, 12_000, 23_000]
+    assert faster.lag.tolist() == [*lags, 13_000]
+    assert (faster.tail - faster.duration).tolist() == faster.lag.tolist()
 
 
 # From traces

@@ -1,4 +1,4 @@
-"""What communication costs once it is hidden: steps with one bucket, with several, with none.
+"""What communication costs once it is hidden: the same steps with one bucket, and with several.
 
 One bucket is sent when the backward pass is over, so nothing runs beside it; buckets of the usual
 size are sent meanwhile. Steps with shards are those of FSDP with one unit, which gathers all
@@ -28,6 +28,8 @@ ONE_BUCKET_MB = 100_000
 NEEDED_S = 16.0
 """Time that a model may take."""
 RECORDED = 4
+NOT_HIDDEN = ("one bucket", "one unit")
+"""Ways whose collectives are recorded: nothing runs beside them."""
 Step = Callable[[], None]
 
 
@@ -141,7 +143,6 @@ def _with_buckets(rank: Rank, task: Task) -> dict[str, Step]:
     return {
         "one bucket": replicated(ONE_BUCKET_MB),
         "buckets": replicated(None),
-        "alone": _step(rank, task, _copy(rank, task)),
     }
 
 

@@ -6,8 +6,8 @@ On a host with two GPUs, about three minutes: two ranks joined by NVLink, then b
 (`NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1`), then loaders alone. `OUT` gets LINK.rank*.json,
 loaders.json and small recordings of training steps; `benchmarks/contention.py` makes tables of
 them. With `--hidden` only what communication costs once it is hidden, over NVLink with as many
-channels as NCCL takes and with four, and by sockets. With `--cpu` everything that needs no GPU
-runs, in small, with gloo.
+channels as NCCL takes and with four, and by sockets; it goes into `OUT/hidden`. With `--cpu`
+everything that needs no GPU runs, in small, with gloo.
 """
 
 from __future__ import annotations
@@ -170,9 +170,11 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.link is None:
-        options = [name for name in ("--cpu", "--hidden") if name in sys.argv]
+        options = ["--cpu"] * given.cpu + ["--hidden"] * given.hidden
+        folder = given.out / "hidden" if given.hidden else given.out
+        folder.mkdir(exist_ok=True)
         for link, seconds in (HIDDEN if given.hidden else LINKS).items():
-            launch(given.out, link, seconds, options)
+            launch(folder, link, seconds, options)
         if not given.hidden:
             loaders.measure(given.out, cpu=given.cpu)
         return

@@ -170,8 +170,8 @@ H200s: 71 recordings of one GPU and 19 of two ranks, and each tool was asked onc
 42 causes first and 44 in three, and 5 of 42 controls with an alarm, four of them by a rule of that
 day, which took kernels of cuDNN's RNNs for element-wise ones. Of 39 steps 34 were in the interval
 of what is left, and 28, 31 and 36 within 5, 10 and 15 %. Those kernels are called fused since, the
-micro-batches of 1F1B are counted, and pooling gets faster in another layout. Of its 135 cases 41
-had a twin that was not timed, two were no controls, and two were not over in their time.
+micro-batches of 1F1B are counted, and max pooling gets faster in another layout. Of its 135 cases
+41 had a twin that was not timed, two were no controls, and two were not over in their time.
 All seeds before it are open from now on.
 Steps that are predicted are held against the blocks that were timed without the cause since then;
 before, against the whole step less the difference. Scores of earlier seeds are what was said then.

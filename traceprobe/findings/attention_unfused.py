@@ -7,7 +7,7 @@ import msgspec
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.owned_time import kernel_sites
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import counted, significant
+from traceprobe.formatting import counted, percent, significant
 from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.records.summary import UnfusedAttention
 from traceprobe.verdict.thresholds import FIXED
@@ -122,7 +122,8 @@ def _known(evidence: Evidence) -> _Part:
     """Attention whose products are known."""
     fused, gain, hidden = fused_ms(evidence), unfused_ms(evidence), hidden_ms(evidence)
     scores = attention_ms(evidence, *ROUND)
-    masked = f" where masks hide {hidden / (fused + hidden):.0%} of the scores" if hidden else ""
+    part = percent(hidden / (fused + hidden), 0) if hidden else ""
+    masked = f" where masks hide {part} of the scores" if hidden else ""
     count = sum(found.count / steps for found, steps in unfused(evidence)) / len(evidence.ranks)
     return _Part(
         f"{evidence.amount(gain + fused)} from matrix product to matrix product around "

@@ -31,13 +31,14 @@ SLOW_GBPS = 30.0
 was measured of the two, 3 and 240."""
 HIDDEN_COST: Mapping[str, tuple[float, float, float]] = {
     "fast": (0.25, 0.5, 0.75),
-    "shards": (0.45, 0.7, 1.2),
+    "shards": (0.45, 0.85, 1.25),
     "slow": (0.0, 0.05, 0.1),
 }
 """How much longer kernels take, of what a collective takes alone, once it runs beside them: at
 least, likely and at most. The first is of gradients that DDP sends in buckets, over NVLink: of
-six models on H200s 0.24 to 0.62, of a transformer on H100s 0.54 to 0.65. The second is of FSDP
-whose units gather their parameters one after the other, and most once more for the backward pass.
+six models on H200s 0.24 to 0.62, of a transformer on H100s 0.54 to 0.65. The second is of FSDP,
+whose units gather most parameters once more for the backward pass: 0.47 to 1.30 of two on H200s,
+about 0.65 of one on H100s.
 The third is of a wire that takes little of the GPU: how much longer the collective gets there,
 times what kernels lose meanwhile."""
 GRAPH_GAP_NS = 700

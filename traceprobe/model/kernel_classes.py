@@ -54,7 +54,7 @@ _COMPILED = re.compile(r"^triton_|^CudaCodeGen::|^nvfuser|^(loop_|input_)?fusion
 """Inductor's, those of TorchScript's fuser and its successor, and XLA's."""
 _FUSED = re.compile(
     r"(?<!un)fused|liger|swi?glu|geglu|causal_conv1d|selective_scan|^cudnn::fusion::"
-    r"|split_embedding_|^transformer_engine::|^elemWiseRNN|^(lstm|gru|rnn|generic)_elementWise",
+    r"|split_embedding_|^transformer_engine::|^elemWiseRNN|^(lstm|gru|rnn|generic)_elementwise_[bf]p",
     re.IGNORECASE,
 )
 """Written as one by hand: Apex, Liger, Transformer Engine, Mamba, FBGEMM's tables, cuDNN, whose

@@ -124,13 +124,18 @@ def _at_their_pace(devices: Sequence[tuple[int, DevicePart]]) -> list[tuple[int,
     """The devices, without long iterations that are the pace of another one.
 
     A rank whose loader delivers in bursts has no long iterations, for that is its pace; those that
-    wait for it in a collective have as little. What holds up a rank that trains is seen on it.
+    wait for it in a collective have as little. What holds up a rank that trains is seen on it, if
+    the same iterations of it are recorded and used.
 
     Args:
         devices: of all inputs, with the places of these.
     """
-    long = [found.record.long for _, found in devices if found.record.long is not UNSET]
-    if len(long) == len(devices) or not all(map(_waits_for_others, long)):
+    records = [found.record for _, found in devices]
+    long = [record.long for record in records if record.long is not UNSET]
+    others = [record.iterations for record in records if record.long is UNSET]
+    used = [{each.index for each in iterations if each.used} for iterations in others]
+    seen = all(used_there.issuperset(each.indices) for used_there in used for each in long)
+    if not used or not seen or not all(map(_waits_for_others, long)):
         return list(devices)
     return [
         (source, replace(found, record=replace(found.record, long=UNSET), regular=None))

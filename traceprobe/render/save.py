@@ -29,8 +29,8 @@ RENDERERS: Mapping[str, Callable[[Result], str]] = {
 def save(result: Result, paths: Iterable[Path], *, replace: bool) -> None:
     """Write a result to files, each in the format of its suffix.
 
-    None has its name before all are written, so that a failure leaves no half of them; and no text
-    is kept while the next one is rendered.
+    None has its name before all are rendered and written, so that a failure of either leaves none
+    of them; and no text is kept while the next one is rendered.
 
     Args:
         replace: whether a file that is there by now is overwritten.

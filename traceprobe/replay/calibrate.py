@@ -36,8 +36,8 @@ HELD_UP_ERROR = 0.4
 """What is known beforehand of that factor: the standard error around 1. Stalls of a step differ by
 that from those of others; docs/slowbench.md has how much causes differ between rounds."""
 COLLECTIVES_ERROR = 0.1
-"""The same of a factor on collectives, around 1: the wire of one block of steps was up to that much
-faster or slower than that of the next where it was slow (docs/slowbench.md)."""
+"""The same of a factor on collectives, around 1: of three recordings of a slow wire, in slowbench,
+those of the steps that were timed took 0.91, 1.07 and 1.09 of those that were recorded."""
 MATTERS = 0.02
 """Part of the step from which on pauses and stalls are weighed."""
 STEP_ERROR = 0.02

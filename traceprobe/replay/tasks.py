@@ -94,11 +94,10 @@ class Tasks(msgspec.Struct, frozen=True):
     def scaled(self, factors: Floats) -> Tasks:
         """The tasks with durations times `factors`; what follows an operation stays as long.
 
-        Kernels that started late for no reason of the host or a stream waited for others to leave
-        room on the device, or for what the trace does not tell: that gets shorter with them.
+        Only kernels that wait for others to leave room on the device wait less beside faster ones.
         """
         ran = np.minimum(self.duration, self.tail)
-        late = np.maximum(self.lag - SLACK_NS * self.ops, 0.0) * self.of(COMPUTE_PHASES)
+        late = np.maximum(self.lag - SLACK_NS * self.ops, 0.0) * self._wait_for_room
         waited = np.minimum(late, self.tail - ran)
         return replace(
             self,
@@ -106,6 +105,19 @@ class Tasks(msgspec.Struct, frozen=True):
             lag=self.lag + (factors - 1) * late,
             tail=np.maximum(self.tail + (factors - 1) * (ran + waited), 0.0),
         )
+
+    @property
+    def _wait_for_room(self) -> Bools:
+        """Kernels that start late because those of other streams fill the device.
+
+        Those of a stream follow each other. So all of them together take longer than a stream with
+        its waits only where several run at once.
+        """
+        kernels = self.of(COMPUTE_PHASES)
+        stream = np.unique(self.stream, return_inverse=True)[1]
+        taken = np.bincount(stream, (self.duration + self.lag) * kernels)
+        crowded = bool(self.duration[kernels].sum() > taken.max(initial=0.0))
+        return kernels & crowded
 
     def hosted(self, factors: float | Floats) -> Tasks:
         """The tasks with the host's launching times `factors`, one for all or one for each."""

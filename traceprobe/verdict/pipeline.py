@@ -54,7 +54,7 @@ def schedule(ranks: Sequence[Rank], world_size: int) -> Schedule | None:
     ends as there are stages at theirs. None unless all ranks are there.
 
     1F1B of PyTorch sends a micro-batch on and receives another one back in one call, so that two
-    stages have one message more than micro-batches: an odd number, as theirs mostly is even.
+    stages have one message more than micro-batches. These are mostly even, so messages are odd.
     """
     counts = [_messages(rank) for rank in ranks]
     fewest = min(counts, default=0.0)

@@ -511,8 +511,8 @@ class Constants(msgspec.Struct, frozen=True):
     pooling_kept: Annotated[
         float,
         "ratio",
-        "PyTorch's pooling of the largest in NHWC, over that in NCHW",
-        "docs/slowbench.md: 0.46 to 0.55 of `photos`, H100 and H200",
+        "PyTorch's max pooling in NHWC, over that in NCHW",
+        "0.46 to 0.55 of `photos-contiguous-layout` of slowbench, H100 and H200",
     ] = 0.5
     softmax_passes: Annotated[
         float,
