@@ -139,8 +139,9 @@ class UnfusedAttention(msgspec.Struct, frozen=True, kw_only=True):
     fused_ns: int
     """What fused attention takes with products at the same rate, if no mask hides scores."""
     hidden_ns: int = 0
-    """Of that, what masks hide: half of what is computed under one that hides keys by query for all
-    heads alike, as a causal mask does; a quarter where a mask's form is not known."""
+    """Of that, what masks hide: half of what is computed under one square of queries and keys for
+    all samples and heads, as a causal mask is; a quarter where each sample has its own, or the form
+    of the mask is not known."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
