@@ -28,8 +28,9 @@ CAUSAL = 1 / 2
 """Part of the scores that a causal mask hides."""
 _MASKS = re.compile(r"masked_fill|where")
 """In names of kernels that may hide scores."""
-_CAUSAL = re.compile(r"upper_triang")
-"""In names of kernels that hide what comes after each query: those of Megatron and Apex."""
+_CAUSAL = re.compile(r"upper_\w+_masked_softmax")
+"""In names of kernels that hide what comes after each query, as of Megatron and Apex: that of a
+triangle, a word that a copy without the program's names may have lost."""
 _MASKING = frozenset(
     f"aten::{name}" for name in ("masked_fill", "masked_fill_", "where", "add", "add_")
 )
