@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from statistics import median
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +19,16 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.contention_runs.training import Task, in_turns
+from benchmarks.contention_runs.training import (
+    Task,
+    gpt2,
+    in_time,
+    in_turns,
+    size_of,
+    trained,
+    unet,
+    wide,
+)
 
 if TYPE_CHECKING:
     from benchmarks.contention_runs.measure import Rank
@@ -34,101 +43,60 @@ Step = Callable[[], None]
 
 
 def measure(rank: Rank) -> None:
-    """Steps of each model in its ways, ms, and the time of collectives in them by a profiler."""
+    """Steps of each model in its ways, ms, and the time of collectives that nothing runs beside."""
     rank.found["hidden"] = {}
-    for name, make in _tasks(rank).items():
-        if rank.left() < NEEDED_S:
-            rank.found.setdefault("skipped", []).append(["hidden", name])
-            continue
-        torch.manual_seed(0)
-        task = make()
+    for name, task in in_time(rank, "hidden", _tasks(rank), NEEDED_S):
         steps = _with_buckets(rank, task)
         if name.startswith("layers"):
             steps |= _with_shards(rank, task)
         times, clocks = in_turns(rank, steps)
+        alone = [way for way in NOT_HIDDEN if way in steps and not rank.cpu]
         rank.found["hidden"][name] = {
             "step_ms": times,
             "clock": clocks,
-            "collectives_ms": {}
-            if rank.cpu
-            else {n: _collectives(rank, s) for n, s in steps.items()},
+            "collectives_ms": {way: _collectives(rank, steps[way]) for way in alone},
+            "recorded": RECORDED,
             "gradients_mb": sum(4 * p.numel() for p in task.model.parameters()) / 1e6,
         }
-        rank.say(name, {way: sorted(each)[len(each) // 2] for way, each in times.items()})
+        rank.say(name, {way: median(each) for way, each in times.items()})
         steps.clear()
-        if not rank.cpu:
-            torch.cuda.empty_cache()
-        rank.save()
 
 
 def _tasks(rank: Rank) -> Mapping[str, Callable[[], Task]]:
     """Models of several kinds and widths; those of `layers` are compiled."""
-    size, device = "tiny" if rank.cpu else "full", rank.device
-
-    def layers(width: int, count: int, batch: int) -> Task:
-        from transformer import Layer, Layers, initialize
-
-        if rank.cpu:
-            width, batch = width // 16, 1
-        with device:
-            made = [Layer(width, 16, causal=True, norm_first=True) for _ in range(count)]
-            model, x = Layers(*made), torch.randn(batch, 512, width)
-            initialize(model)
-        return Task(model, lambda m: m(x).float().square().mean(), torch.optim.AdamW, half=True)
-
-    def gpt2(batch: int) -> Task:
-        import gpt2 as workload
-
-        shape = workload.SIZES[size]
-        with device:
-            model = workload.GPT2(shape)
-            tokens = torch.randint(shape.vocab, (batch, shape.length))
-
-        def loss(model: nn.Module) -> torch.Tensor:
-            return functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-
-        return Task(model, loss, torch.optim.AdamW, half=True)
-
-    def resnet50(batch: int) -> Task:
-        import resnet50 as workload
-
-        shape = workload.SIZES[size]
-        with device:
-            model = workload.ResNet(shape).to(memory_format=torch.channels_last)
-            x = torch.randn(batch, 3, shape.crop, shape.crop)
-            x = x.contiguous(memory_format=torch.channels_last)
-            y = torch.randint(workload.CLASSES, (batch,))
-        return Task(model, lambda m: functional.cross_entropy(m(x), y), torch.optim.SGD, half=True)
-
-    def unet(batch: int) -> Task:
-        import unet as workload
-
-        shape = workload.SIZES[size]
-        with device:
-            model = workload.UNet(shape)
-            x, y = (
-                torch.randn(batch, n, *[shape.cube] * 3)
-                for n in (workload.INPUTS, workload.TARGETS)
-            )
-        return Task(model, lambda m: functional.l1_loss(m(x), y), torch.optim.Adam)
-
-    def wide(rows: int) -> Task:
-        import wide_mlp
-
-        width = wide_mlp.WIDTH[size]
-        with device:
-            model, x = wide_mlp.build(width), torch.randn(rows, width)
-        return Task(model, lambda m: functional.mse_loss(m(x), x), torch.optim.SGD)
-
     return {
-        "layers-1536": lambda: layers(1536, 6, 48),
-        "gpt2-b12": lambda: gpt2(12),
-        "resnet50-b64": lambda: resnet50(64),
-        "layers-1024": lambda: layers(1024, 12, 24),
-        "layers-2560": lambda: layers(2560, 4, 24),
-        "wide-4096": lambda: wide(4096),
-        "unet-b2": lambda: unet(2),
+        "layers-1536": lambda: _layers(rank, 1536, 6, 48),
+        "gpt2-b12": lambda: gpt2(rank, 12, 1024),
+        "resnet50-b64": lambda: _resnet50(rank, 64),
+        "layers-1024": lambda: _layers(rank, 1024, 12, 24),
+        "layers-2560": lambda: _layers(rank, 2560, 4, 24),
+        "wide-4096": lambda: wide(rank, 4096),
+        "unet-b2": lambda: unet(rank, 2),
     }
+
+
+def _layers(rank: Rank, width: int, count: int, batch: int) -> Task:
+    from transformer import Layer, Layers, initialize
+
+    if rank.cpu:
+        width, batch = width // 16, 1
+    with rank.device:
+        made = [Layer(width, 16, causal=True, norm_first=True) for _ in range(count)]
+        model, x = Layers(*made), torch.randn(batch, 512, width)
+        initialize(model)
+    return Task(model, lambda m: m(x).float().square().mean(), torch.optim.AdamW, half=True)
+
+
+def _resnet50(rank: Rank, batch: int) -> Task:
+    import resnet50 as workload
+
+    shape = workload.SIZES[size_of(rank)]
+    with rank.device:
+        model = workload.ResNet(shape).to(memory_format=torch.channels_last)
+        x = torch.randn(batch, 3, shape.crop, shape.crop)
+        x = x.contiguous(memory_format=torch.channels_last)
+        y = torch.randint(workload.CLASSES, (batch,))
+    return Task(model, lambda m: functional.cross_entropy(m(x), y), torch.optim.SGD, half=True)
 
 
 def _with_buckets(rank: Rank, task: Task) -> dict[str, Step]:
@@ -138,7 +106,7 @@ def _with_buckets(rank: Rank, task: Task) -> dict[str, Step]:
         model = DistributedDataParallel(
             _copy(rank, task), device_ids=devices, bucket_cap_mb=bucket_mb
         )
-        return _step(rank, task, model)
+        return trained(rank, task, model)
 
     return {
         "one bucket": replicated(ONE_BUCKET_MB),
@@ -153,8 +121,8 @@ def _with_shards(rank: Rank, task: Task) -> dict[str, Step]:
     for layer in by_layer.children():
         fully_shard(layer)
     return {
-        "one unit": _step(rank, task, fully_shard(whole)),
-        "units": _step(rank, task, fully_shard(by_layer)),
+        "one unit": trained(rank, task, fully_shard(whole)),
+        "units": trained(rank, task, fully_shard(by_layer)),
     }
 
 
@@ -167,20 +135,6 @@ def _copy(rank: Rank, task: Task) -> nn.Module:
         for layer in model:
             layer.compile()
     return model
-
-
-def _step(rank: Rank, task: Task, model: nn.Module) -> Step:
-    optimizer = task.optimizer(model.parameters(), lr=1e-4)
-    lower = torch.autocast(rank.device.type, torch.bfloat16) if task.half else nullcontext()
-
-    def step() -> None:
-        with lower:
-            loss = task.loss(model)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
 
 
 def _collectives(rank: Rank, step: Step) -> list[float]:

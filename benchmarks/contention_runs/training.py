@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,63 +41,80 @@ def measure(rank: Rank) -> None:
     """Steps of each model; recordings of those without DDP and with it."""
     torch.set_float32_matmul_precision("high")
     rank.found["ddp"] = {}
-    for name, make in _tasks(rank).items():
-        if rank.left() < NEEDED_S:
-            rank.found.setdefault("skipped", []).append(["ddp", name])
-            continue
-        torch.manual_seed(0)
-        steps = _steps(rank, make())
+    for name, task in in_time(rank, "ddp", _tasks(rank), NEEDED_S):
+        steps = _steps(rank, task)
         times, clocks = in_turns(rank, steps)
         rank.found["ddp"][name] = {"step_ms": times, "clock": clocks}
         rank.say(name, times)
         for which in ("none", "ddp"):
             _record(rank, f"{rank.link}-{name}-{which}", steps[which])
         steps.clear()
+
+
+def in_time(
+    rank: Rank, part: str, tasks: Mapping[str, Callable[[], Task]], needed_s: float
+) -> Iterator[tuple[str, Task]]:
+    """Each task that there is time for; what is found of it is saved before the next one."""
+    for name, make in tasks.items():
+        if rank.left() < needed_s:
+            rank.found.setdefault("skipped", []).append([part, name])
+            continue
+        torch.manual_seed(0)
+        yield name, make()
         if not rank.cpu:
             torch.cuda.empty_cache()
         rank.save()
 
 
+def wide(rank: Rank, rows: int) -> Task:
+    """An MLP with few rows and many gradients."""
+    import wide_mlp
+
+    width = wide_mlp.WIDTH[size_of(rank)]
+    with rank.device:
+        model, x = wide_mlp.build(width), torch.randn(rows, width)
+    return Task(model, lambda m: functional.mse_loss(m(x), x), torch.optim.SGD)
+
+
+def gpt2(rank: Rank, batch: int, length: int) -> Task:
+    """GPT-2 in bf16."""
+    import gpt2 as workload
+
+    shape = workload.SIZES[size_of(rank)]
+    with rank.device:
+        model = workload.GPT2(shape)
+        tokens = torch.randint(shape.vocab, (batch, min(length, shape.length)))
+
+    def loss(model: nn.Module) -> torch.Tensor:
+        return functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+    return Task(model, loss, torch.optim.AdamW, half=True)
+
+
+def unet(rank: Rank, batch: int) -> Task:
+    """A U-Net of volumes."""
+    import unet as workload
+
+    shape = workload.SIZES[size_of(rank)]
+    cube = [shape.cube] * 3
+    with rank.device:
+        model = workload.UNet(shape)
+        x, y = (torch.randn(batch, n, *cube) for n in (workload.INPUTS, workload.TARGETS))
+    return Task(model, lambda m: functional.l1_loss(m(x), y), torch.optim.Adam)
+
+
+def size_of(rank: Rank) -> str:
+    """Of the workloads' sizes."""
+    return "tiny" if rank.cpu else "full"
+
+
 def _tasks(rank: Rank) -> Mapping[str, Callable[[], Task]]:
     """The models that are trained over this link."""
-    size, device = "tiny" if rank.cpu else "full", rank.device
-
-    def wide() -> Task:
-        import wide_mlp
-
-        width = wide_mlp.WIDTH[size]
-        with device:
-            model, rows = wide_mlp.build(width), torch.randn(8, width)
-        return Task(model, lambda m: functional.mse_loss(m(rows), rows), torch.optim.SGD)
-
-    def gpt2(batch: int, length: int) -> Task:
-        import gpt2 as workload
-
-        shape = workload.SIZES[size]
-        with device:
-            model = workload.GPT2(shape)
-            tokens = torch.randint(shape.vocab, (batch, min(length, shape.length)))
-
-        def loss(model: nn.Module) -> torch.Tensor:
-            return functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-
-        return Task(model, loss, torch.optim.AdamW, half=True)
-
-    def unet(batch: int) -> Task:
-        import unet as workload
-
-        shape = workload.SIZES[size]
-        cube = [shape.cube] * 3
-        with device:
-            model = workload.UNet(shape)
-            x, y = (torch.randn(batch, n, *cube) for n in (workload.INPUTS, workload.TARGETS))
-        return Task(model, lambda m: functional.l1_loss(m(x), y), torch.optim.Adam)
-
-    found = {"gpt2-b4": lambda: gpt2(4, 1024), "unet-b2": lambda: unet(2)}
+    found = {"gpt2-b4": lambda: gpt2(rank, 4, 1024), "unet-b2": lambda: unet(rank, 2)}
     if rank.link == "wire":
         return found
-    more = {"gpt2-b1": lambda: gpt2(1, 1024), "gpt2-b1-s128": lambda: gpt2(1, 128)}
-    return {"wide": wide, **found, **more}
+    more = {"gpt2-b1": lambda: gpt2(rank, 1, 1024), "gpt2-b1-s128": lambda: gpt2(rank, 1, 128)}
+    return {"wide": lambda: wide(rank, 8), **found, **more}
 
 
 def _steps(rank: Rank, task: Task) -> dict[str, Callable[[], None]]:
@@ -111,24 +128,26 @@ def _steps(rank: Rank, task: Task) -> dict[str, Callable[[], None]]:
         ways["view"] = lambda model: DistributedDataParallel(
             model, device_ids=devices, gradient_as_bucket_view=True
         )
+    return {
+        which: trained(rank, task, wrap(copy.deepcopy(task.model))) for which, wrap in ways.items()
+    }
 
-    def trained(wrap: Callable[[nn.Module], nn.Module]) -> Callable[[], None]:
-        model = wrap(copy.deepcopy(task.model))
-        optimizer = task.optimizer(model.parameters(), lr=1e-4)
-        lower = torch.autocast(rank.device.type, torch.bfloat16) if task.half else nullcontext()
 
-        def step() -> None:
-            with record_function("forward"), lower:
-                loss = task.loss(model)
-            with record_function("backward"):
-                loss.backward()
-            with record_function("optimizer"):
-                optimizer.step()
-                optimizer.zero_grad()
+def trained(rank: Rank, task: Task, model: nn.Module) -> Callable[[], None]:
+    """A step of a model of its own."""
+    optimizer = task.optimizer(model.parameters(), lr=1e-4)
+    lower = torch.autocast(rank.device.type, torch.bfloat16) if task.half else nullcontext()
 
-        return step
+    def step() -> None:
+        with record_function("forward"), lower:
+            loss = task.loss(model)
+        with record_function("backward"):
+            loss.backward()
+        with record_function("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
 
-    return {which: trained(wrap) for which, wrap in ways.items()}
+    return step
 
 
 def in_turns(

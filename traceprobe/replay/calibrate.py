@@ -12,6 +12,7 @@ collectives are scaled. What is then left is a factor on every prediction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -193,10 +194,7 @@ def _with_collectives(
     Returns:
         (schedules, factor, step): what the collectives were scaled by, and what a step takes, ns.
     """
-
-    def slowed(factor: float) -> list[RankSchedule]:
-        return _slowed(schedules, factor)
-
+    slowed = partial(_slowed, schedules)
     now, low, high = simulate_all([schedules, slowed(0.0), slowed(MOST_COLLECTIVES)], shapes)
     if abs(now / step_ns - 1) <= STEP_ERROR or not low < step_ns < high:
         return schedules, 1.0, now
