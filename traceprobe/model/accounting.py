@@ -67,6 +67,9 @@ ROOM_NS = 100_000
 """Pause up to which an allocation follows at once on memory that was given back: in recordings of
 an allocator that makes room 4 to 8 µs, and up to 60 µs where a profiler records its calls; where
 Python comes between them half a millisecond."""
+HELD_UP_ERROR = 0.4
+"""Standard error of how long pauses and stalls of the host last in other steps, relative;
+docs/slowbench.md has how much causes differ between rounds."""
 CLOCK_CHANGED = 1.10
 """Ratio of how long the same kernels take from which on the GPU's speed changed. Steady public
 captures stay below 1.02."""

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from traceprobe.model.accounting import HELD_UP_ERROR
 from traceprobe.replay.graph import Shapes
 from traceprobe.replay.scenario import with_host
 from traceprobe.replay.simulate import simulate, simulate_all
@@ -33,11 +34,8 @@ HELD_UP = (0.5, 1.0, 1.5, 2.0, 3.0)
 """Factors on pauses and stalls that are played, where there are any."""
 BETWEEN = 100
 """Factors on them that are looked at, in each range of 1."""
-HELD_UP_ERROR = 0.4
-"""What is known beforehand of that factor: the standard error around 1. Stalls of a step differ by
-that from those of others; docs/slowbench.md has how much causes differ between rounds."""
 COLLECTIVES_ERROR = 0.1
-"""The same of a factor on collectives, around 1: of three recordings of a slow wire, in slowbench,
+"""What is known beforehand of a factor on collectives: the standard error around 1. Of three recordings of a slow wire, in slowbench,
 those of the steps that were timed took 0.91, 1.07 and 1.09 of those that were recorded."""
 MATTERS = 0.02
 """Part of the step from which on pauses and stalls are weighed."""

@@ -6,7 +6,8 @@ checkpointing's. Fused attention does: forward and backward it has kernels of di
 matrices tell: the gradients of a layer have their operands in another layout than its own product,
 and so other kernels. What the backward pass launches of the forward pass's own kernels, with as
 many blocks, is a forward pass, and so is all that runs between two of them: wherever gradients are
-made, there is a product or attention of their own.
+made, there is a product or attention of their own. What sets or copies memory of the device goes
+with the kernel that its thread launches next, as libraries clear their workspace before a product.
 
 Without fused attention nothing is told. Attention in parts multiplies gradients by the kernels that
 made its scores, and the gradient of a transposed convolution is a convolution.
@@ -29,6 +30,7 @@ MOST = 1.5
 """Launches of a kernel in backward passes over those in forward passes, at most: checkpointing runs
 a layer again once, and a recording may begin amid a step. What gradients launch more often than the
 forward pass is theirs, for whatever else the forward pass has it."""
+PREPARING = [int(Kind.MEMSET), int(Kind.D2D)]
 _ATTENTION = "(flash|fmha|sdpa|attn|attention)"
 _FORWARD = re.compile(rf"{_ATTENTION}.*(fwd|fprop|forward)|fmha_cutlassF", re.IGNORECASE)
 _BACKWARD = re.compile(rf"{_ATTENTION}.*(bwd|bprop|backward)|fmha_cutlassB", re.IGNORECASE)
@@ -50,20 +52,27 @@ def computed_again(
     """
     again = np.zeros(len(ops), dtype=np.bool_)
     thread = ops["thread"].to_numpy()
-    launched = (ops["kind"].to_numpy() == int(Kind.KERNEL)) & (thread != UNKNOWN)
-    backward = launched & (phase == int(Phase.BACKWARD)) & (thread != step_thread)
+    kind = ops["kind"].to_numpy()
+    launched = (kind == int(Kind.KERNEL)) & (thread != UNKNOWN)
+    passes_back = (phase == int(Phase.BACKWARD)) & (thread != step_thread)
+    backward = launched & passes_back
+    prepares = np.isin(kind, PREPARING) & passes_back
     distinct = np.unique(ops["name"].to_numpy()[backward]).tolist()
     attention = {n: _attention(names[n]) for n in distinct}
     if not {Phase.FORWARD, Phase.BACKWARD} <= set(attention.values()):
         return again
     device, forward = ops["device"].to_numpy(), launched & (phase == int(Phase.FORWARD))
+    at = ops["launch_t0"].to_numpy()
     where = np.unique(np.stack([device[backward], thread[backward]]), axis=1)
     for of_device, of_thread in where.T.tolist():
         here, own = device == of_device, thread == of_thread
         rows = np.flatnonzero(backward & here & own)
-        rows = rows[np.argsort(ops["launch_t0"].to_numpy()[rows], kind="stable")]
+        rows = rows[np.argsort(at[rows], kind="stable")]
         theirs = np.flatnonzero(forward & here & ~own)
-        again[rows[_told(ops[rows], ops[theirs], names, attention)]] = True
+        told = _told(ops[rows], ops[theirs], names, attention)
+        again[rows[told]] = True
+        before = np.flatnonzero(prepares & here & own)
+        again[before] = np.append(told, False)[np.searchsorted(at[rows], at[before])]
     return again
 
 

@@ -18,6 +18,7 @@ from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
 from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.records.run import Run
 from traceprobe.verdict.drift import Drift, iterations_after
+from traceprobe.verdict.held_up import held_up_ns
 from traceprobe.verdict.made_before import MadeBefore
 from traceprobe.verdict.thresholds import FIXED
 
@@ -196,11 +197,17 @@ def correct(
         waits_more = longest_unseen_wait(ranks, waits_ns)
         if before is not None:
             doubt = before.sentence
-        elif far_longer(unprofiled_ns, step + waits_more):
+        elif far_longer(unprofiled_ns, longest_ns(ranks, step, waits_ns)):
             doubt = (
                 "a step takes far less time under the profiler than without it, which no profiler "
                 "does: the two were measured under different conditions, so one says little about "
                 "the other"
+            )
+        elif far_longer(unprofiled_ns, step + waits_more):
+            notes.append(
+                f"a step took {duration(unprofiled_ns - step)} longer without the profiler than "
+                "under it: pauses and stalls of the host, which no profiler slows down, vary by "
+                "that much"
             )
         elif far_longer(unprofiled_ns, step):
             notes.append(
@@ -211,7 +218,7 @@ def correct(
             unseen = before.hidden
         elif far_longer(unprofiled_ns, step):
             unseen = max(1 - (step + waits_more) / unprofiled_ns, 0.0)
-        slowed = bool(profiled & HEAVY) and not _mostly_pauses(ranks) and not _has_rare(ranks)
+        slowed = bool(profiled & HEAVY) and not _mostly_held_up(ranks) and not _has_rare(ranks)
         ruled_out = doubt is None and slowed and step + waits_more <= unprofiled_ns
         if doubt is not None:
             notes.append(doubt)
@@ -262,6 +269,16 @@ def longest_unseen_wait(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) ->
     return max(0.0, *unseen_waits_ns(counted, waits_ns).values())
 
 
+def longest_ns(ranks: Sequence[Rank], step_ns: float, waits_ns: Mapping[int, float]) -> float:
+    """What a step may take without the profiler, as far as the capture explains it.
+
+    Args:
+        step_ns: in the capture. waits_ns: as in `longest_unseen_wait`.
+    """
+    longer = longest_unseen_wait(ranks, waits_ns)
+    return step_ns + longer + FIXED.held_up_varies * held_up_ns(ranks)
+
+
 def unseen_waits_ns(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> dict[int, float]:
     """How much longer than in the capture each rank waits for its loader without the profiler."""
     return {r.rank: waits_ns.get(r.rank, 0.0) - per_step(r).data_wait for r in ranks}
@@ -281,14 +298,13 @@ def _has_rare(ranks: Sequence[Rank]) -> bool:
     return any(each.timed_long is not msgspec.UNSET for each in long)
 
 
-def _mostly_pauses(ranks: Sequence[Rank]) -> bool:
-    """Whether half of what is overhead in the capture, or more, are pauses of the host.
+def _mostly_held_up(ranks: Sequence[Rank]) -> bool:
+    """Whether half of what is overhead in the capture, or more, are pauses and stalls of the host.
 
-    A profiler slows calls and operators. In a pause there are none: it lasts as long without.
+    A profiler slows calls and operators. These last as long without.
     """
     overhead = fmean(per_step(rank).overhead for rank in ranks)
-    paused = fmean(rank.summary.host.pause_ns / rank.summary.steps for rank in ranks)
-    return 0 < overhead <= 2 * paused
+    return 0 < overhead <= 2 * held_up_ns(ranks)
 
 
 def _without_profiler(

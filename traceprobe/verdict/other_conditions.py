@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.records.rank import Rank, mean_step_ms
-from traceprobe.verdict.correction import far_longer, longest_unseen_wait, per_step, timed_waits_ns
+from traceprobe.verdict.correction import far_longer, longest_ns, per_step, timed_waits_ns
 from traceprobe.verdict.drift import find_drift
 from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import Thresholds
@@ -21,7 +21,7 @@ def other_conditions(
     """Whether a step is far longer without the profiler, and no loader explains that.
 
     A profiler makes no step shorter. Steps that wait for data may wait longer another time, where
-    that was not timed: the pace of loaders varies.
+    that was not timed: the pace of loaders varies. So do pauses and stalls of the host.
 
     Args:
         unprofiled_ms: None where it is not known.
@@ -38,4 +38,4 @@ def other_conditions(
     waited, whole = fmean(t.data_wait for t in times), fmean(t.total for t in times)
     if not waits_ns and waited >= thresholds.notable * whole:
         return False
-    return far_longer(unprofiled_ms * 1e6, whole + longest_unseen_wait(ranks, waits_ns))
+    return far_longer(unprofiled_ms * 1e6, longest_ns(ranks, whole, waits_ns))

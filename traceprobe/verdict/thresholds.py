@@ -27,6 +27,7 @@ from traceprobe.model.accounting import (
     FEWEST_STEADY,
     HELD_LATENCIES,
     HELD_NS,
+    HELD_UP_ERROR,
     LAUNCHED_BEFORE,
     LONE_WAIT,
     LONG_INTERVALS,
@@ -375,6 +376,13 @@ class Constants(msgspec.Struct, frozen=True):
         "a profiled step so much longer is distorted",
         "PyTorch's issues: 10 to 20 %",
     ] = 1.1
+    held_up_varies: Annotated[
+        float,
+        "share",
+        "pauses and stalls of the host take longer in the steps that were timed than in the "
+        "recorded ones",
+        "docs/slowbench.md: by how much causes differ between rounds",
+    ] = HELD_UP_ERROR
     flush_ms: Annotated[
         float, "ms", "idle under the profiler's own rows is reported", "rounds to 0.01 ms"
     ] = 0.005

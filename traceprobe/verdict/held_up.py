@@ -1,0 +1,26 @@
+"""What holds the host up as long with a profiler as without, and not as long in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from msgspec import UNSET
+
+from traceprobe.records.rank import Rank
+
+
+def held_up_ns(ranks: Sequence[Rank]) -> float:
+    """Idle time of the device per step, mean of the ranks, in pauses and stalls of the host.
+
+    Pauses are long stretches without a call; stalls the driver's calls for memory, compilations and
+    collections of garbage.
+    """
+    return fmean(_of_rank(rank) for rank in ranks)
+
+
+def _of_rank(rank: Rank) -> float:
+    host = rank.summary.host
+    stalls = (host.device_allocations, host.compilations, host.garbage_collections)
+    cost = sum(each.cost_ns for each in stalls if each is not UNSET)
+    return (host.pause_ns + cost) / rank.summary.steps
