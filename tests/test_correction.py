@@ -15,6 +15,7 @@ from tests import records
 from tests.builders import memory
 from tests.test_collective_waits import EARLY, LATE
 from tests.test_collective_waits import rank as rank_of_two
+from traceprobe.records.host_stalls import GarbageCollections
 from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.verdict import wording
 from traceprobe.verdict.bounds import decide
@@ -118,6 +119,29 @@ def test_a_profiler_does_not_slow_a_host_that_pauses(pause_ms, ruled_out):
     paused = records.host(pause_ns=pause_ms * rank.summary.steps * 1_000_000)
     rank = records.rank(HOST, host=paused)
     assert correct([rank], None, 100e6, HEAVY).overhead_ruled_out is ruled_out
+
+
+def test_pauses_and_stalls_may_have_lasted_longer_in_the_steps_that_were_timed():
+    rank = records.rank(HOST)
+    steps = rank.summary.steps
+    lasting = records.host(
+        pause_ns=20_000_000 * steps,
+        garbage_collections=GarbageCollections(
+            count=steps,
+            iterations=steps,
+            host_ns=15_000_000 * steps,
+            longest_ns=15_000_000,
+            cost_ns=15_000_000 * steps,
+            lines={},
+        ),
+    )
+    held_up = records.rank(HOST, host=lasting)
+    assert correct([rank], None, 120e6, HEAVY).calibration_doubt
+    explained = correct([held_up], None, 120e6, HEAVY)
+    assert (explained.calibration_doubt, explained.overhead_ruled_out) == (None, False)
+    assert "pauses and stalls of the host" in explained.notes[-1]
+    # Four tenths of 35 ms, and a tenth of all.
+    assert correct([held_up], None, 126e6, HEAVY).calibration_doubt
 
 
 @pytest.mark.parametrize(("others", "ruled_out"), [(10, True), (12, False)])

@@ -95,8 +95,14 @@ def asks_a_pool(script, at, k):
     script.call("cudaHostAlloc", at + 4 * MS, at + 59 * MS // 10)
 
 
+def calls_last(script, at):
+    """A call that ends then: what follows, and not what was before, is of the compilation."""
+    script.call("cudaStreamIsCapturing", at - 1_000, at)
+
+
 def compiles(script, at, k):
     t0, t1 = at + 2 * MS, at + 59 * MS // 10
+    calls_last(script, t0)
     script.range(f"dynamo_data: compile_id=3/{140 + k}", t0, t0 + 1_000)
     script.operator("_compile.compile_inner (dynamo_timed)", t0, t1)
     script.operator("build_guards (dynamo_timed)", t0 + MS, t1)
@@ -105,6 +111,7 @@ def compiles(script, at, k):
 def test_what_dynamo_does_beside_its_stages_is_compiling_too(tmp_path):
     def compiles_slowly(script, at, k):
         compiles(script, at, k)
+        calls_last(script, at + MS)
         script.operator("dynamo", at + MS, at + 59 * MS // 10)
 
     stages, whole = (
@@ -261,6 +268,7 @@ def test_until_compiled_code_begins_its_compilation_goes_on(tmp_path, write, suf
     """Guards are written and code is loaded after the last stage, in which no range is open."""
 
     def compiles_early(script, at, k):
+        calls_last(script, at + 2 * MS)
         script.range("_compile.compile_inner (dynamo_timed)", at + 2 * MS, at + 4 * MS)
         if then == "call":
             script.call("cudaStreamIsCapturing", at + 5 * MS, at + 5 * MS + 1_000)
@@ -271,6 +279,27 @@ def test_until_compiled_code_begins_its_compilation_goes_on(tmp_path, write, suf
     launched = 6 * MS - (30_000 if suffix == "json" else 20_000)
     lasts = rank.summary.host.compilations.host_ns / rank.summary.steps
     assert lasts == (5 * MS if then == "call" else launched) - 2 * MS
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(kineto.write, "json"), (nsight.write, "sqlite")])
+@pytest.mark.parametrize(("earlier", "counted"), [(150_000, 150_000), (MS, 200_000)])
+def test_guards_that_fail_before_a_compilation_are_part_of_it(
+    tmp_path, write, suffix, earlier, counted
+):
+    """From the last call on, and no more than a tenth of what the compilation lasts."""
+
+    def fails_guards(script, at, k):
+        calls_last(script, at + 3 * MS - earlier)
+        if suffix == "json":
+            t0 = at + 3 * MS - earlier
+            script.operator("TorchDynamo Cache Lookup", t0 + 10_000, t0 + 20_000)
+        script.range(f"torch.compile compile_id=3/{k}", at + 3 * MS - 1_000, at + 3 * MS - 1_000)
+        script.range("_compile.compile_inner (dynamo_timed)", at + 3 * MS, at + 5 * MS)
+        script.call("cudaStreamIsCapturing", at + 5 * MS, at + 5 * MS + 1_000)
+
+    (rank,) = report_of(loop(fails_guards), tmp_path, write, suffix).ranks
+    lasts = rank.summary.host.compilations.host_ns / rank.summary.steps
+    assert lasts == 2 * MS + counted
 
 
 def test_compilation_in_the_first_steps_is_set_up(tmp_path):

@@ -144,6 +144,14 @@ def test_kernels_of_a_graph_share_their_launch(tmp_path):
         assert trace.host_calls["call"].to_list() == [CallKind.GRAPH_LAUNCH, CallKind.LAUNCH]
 
 
+def test_kernels_of_a_graph_are_told_by_their_launch_where_they_have_no_ids_of_it(tmp_path):
+    script = Script().op("kernel", 10_000, 20_000, (0, 1_000), api="cudaGraphLaunch")
+    script.op("kernel", 20_000, 30_000, (0, 1_000), api="cudaGraphLaunch", correlation=1)
+    script.op("kernel", 40_000, 50_000, (2_000, 3_000))
+    trace = read(script.build(), tmp_path, "G")
+    assert trace.gpu_ops["graph"].to_list() == [True, True, False]
+
+
 @pytest.mark.parametrize("dialect", ["E", "G"])
 def test_copies_between_gpus_are_communication(tmp_path, dialect):
     script = Script(Process(devices=("NVIDIA H200",) * 2))

@@ -243,6 +243,17 @@ def test_time_adds_up_without_the_optimizer_and_without_collectives():
     assert {name: ns for name, ns in found.items() if ns} == {"matmul_fp32": 12, "other": 4}
 
 
+def test_an_update_that_a_graph_replays_is_no_kernel_of_forward_or_backward_pass():
+    rows = [
+        (Kind.KERNEL, Phase.GRAPH, 0, 0, 5),
+        (Kind.KERNEL, Phase.GRAPH, 1, 5, 9),
+        (Kind.KERNEL, Phase.BACKWARD, 1, 9, 10),
+    ]
+    names = ["at::add", "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>(x)"]
+    found = kernel_time.time_by_class(ops_of(rows), names, np.array([0, 100]), np.array([0]))
+    assert {name: ns for name, ns in found.items() if ns} == {"other": 6}
+
+
 def ops_of(rows):
     return pl.DataFrame(
         [[int(kind), int(phase), *rest] for kind, phase, *rest in rows],

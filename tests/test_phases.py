@@ -5,7 +5,9 @@ Kernels run one after the other on the GPU, in the order of their launches in th
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import memory
 from tests.builders.loop import LOADER
@@ -388,6 +390,16 @@ def test_where_one_thread_launches_everything_only_the_update_is_told():
     found = [Phase(number).name.lower() for number in ready.ops["phase"].to_list()]
     assert found[8:10] == ["optimizer"] * 2
     assert found.count("optimizer") == 12
+
+
+def test_an_update_in_the_replay_of_a_whole_step_makes_no_optimizer_of_all_of_it():
+    program = Program()
+    for _ in range(6):
+        program.sleep(60_000).kernels([f"layer_{k}" for k in range(8)]).kernels([UPDATE] * 2)
+    trace = program.trace()
+    replayed = replace(trace, gpu_ops=trace.gpu_ops.with_columns(graph=pl.lit(value=True)))
+    ready = process_timeline(replayed, PID, None, phases.compile_phase_names({}))
+    assert set(ready.ops["phase"].to_list()) == {int(Phase.GRAPH)}
 
 
 def test_a_graph_replay_is_a_phase_of_its_own_unless_a_range_names_one():

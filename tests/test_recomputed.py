@@ -17,6 +17,7 @@ NAMES = {
     "w": "nvjet_sm90_tst_192x192_64x3_1x2_h_bz_coopB_splitK_NTN",
     "n": "triton_per_fused__to_copy_add_native_layer_norm_view_8",
     "g": "triton_poi_fused_gelu_view_9",
+    "m": "Memset (Device)",
     "p": "triton_poi_fused__scaled_dot_product_cudnn_attention_nll_loss_forward_3",
 }
 LETTERS = list(NAMES)
@@ -33,7 +34,7 @@ def told(forward, backward, thread=AUTOGRAD, forward_thread=STEP, names=NAMES, g
     ahead = len(forward)
     ops = pl.DataFrame(
         {
-            "kind": [int(Kind.KERNEL)] * len(text),
+            "kind": [int(Kind.MEMSET if letter == "m" else Kind.KERNEL) for letter in text],
             "device": [0] * len(text),
             "thread": [forward_thread] * ahead + [thread] * len(backward),
             "launch_t0": range(len(text)),
@@ -54,6 +55,10 @@ def test_products_of_the_forward_pass_around_its_attention_and_all_between_run_a
 
 def test_a_layer_whose_last_kernels_are_not_needed_again():
     assert told("LALgL", "ngLAgLgdwdaw") == "..LAgL......"
+
+
+def test_memory_that_is_set_before_a_kernel_goes_with_it():
+    assert told("LmAL", "dmLmALmdmaw") == ".mLmAL....."
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,9 @@ HELD_UP = (0.5, 1.0, 1.5, 2.0, 3.0)
 BETWEEN = 100
 """Factors on them that are looked at, in each range of 1."""
 COLLECTIVES_ERROR = 0.1
-"""What is known beforehand of a factor on collectives: the standard error around 1. Of three recordings of a slow wire, in slowbench,
-those of the steps that were timed took 0.91, 1.07 and 1.09 of those that were recorded."""
+"""What is known beforehand of a factor on collectives: the standard error around 1. Of three
+recordings of a slow wire, in slowbench, those of the steps that were timed took 0.91, 1.07 and 1.09
+of those that were recorded."""
 MATTERS = 0.02
 """Part of the step from which on pauses and stalls are weighed."""
 STEP_ERROR = 0.02

@@ -74,9 +74,7 @@ def compilations(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame
     )
 
 
-def _with_guards(
-    stages: pl.DataFrame, process: ProcessTimeline, names: Sequence[str]
-) -> Int64s:
+def _with_guards(stages: pl.DataFrame, process: ProcessTimeline, names: Sequence[str]) -> Int64s:
     """When the guards that fail before each stage of a thread that trains are first checked."""
     other = [
         rows_named(process.operators, names, lambda name: name != _LOOKUP),

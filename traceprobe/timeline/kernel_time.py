@@ -12,6 +12,7 @@ from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.numbering import numbered
 from traceprobe.model.taxonomy import KERNEL_CLASSES, Phase
 from traceprobe.timeline.intervals import Intervals, union
+from traceprobe.timeline.kernel_period import is_update
 from traceprobe.timeline.partition import exclusive
 
 
@@ -22,7 +23,8 @@ def time_by_class(
 
     Kernels that run at once do not count twice: classes claim time in the order of
     `KERNEL_CLASSES`, as phases do, so that matrices come before what runs beside them. The
-    optimizer's kernels and those of the loader are left out: other findings are about them.
+    optimizer's kernels and those of the loader are left out: other findings are about them. So are
+    those of a graph's replay that are named like an optimizer's.
 
     Args:
         ops: of one device, sorted by start; columns kind, phase, name, t0, t1.
@@ -32,6 +34,10 @@ def time_by_class(
     kernels = ops.select("kind", "phase", "name", "t0", "t1").filter(
         (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
     )
+    replayed = kernels["phase"] == int(Phase.GRAPH)
+    if replayed.any():
+        update = pl.Series(is_update(kernels["name"].to_numpy(), names), dtype=pl.Boolean)
+        kernels = kernels.filter(~(replayed & update))
     name, t0, t1 = (kernels[c].to_numpy() for c in ("name", "t0", "t1"))
     distinct, of_row = numbered(name)
     classes = np.array([KERNEL_CLASSES.index(kernel_class(names[i])) for i in distinct], dtype=int)

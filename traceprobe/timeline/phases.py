@@ -151,9 +151,12 @@ def assign_phases(
     again = role == int(Role.RECOMPUTE)
     backward = autograd | (on_step & ((role == int(Role.BACKWARD)) | again))
     marks = _after_closures(marks, np.sort(time[kernel & backward]))
+    replayed = ops["graph"].to_numpy()
     if not marks.select("optimizer").any():
         elsewhere = time[kernel & other]
         named = is_update(ops["name"].to_numpy(), names, of_tensors=len(elsewhere) > 0)
+        # All kernels of a replay are launched at once, whatever passes they are of.
+        named &= ~replayed
         found = _updates(time[kernel & on_step & named], elsewhere, step_starts)
         marks = _with_optimizer(marks, found, step_thread)
 
@@ -167,7 +170,7 @@ def assign_phases(
     phase[done[_passes(progress, time[done], ops["name"].to_numpy()[done], names)]] = Phase.FORWARD
     phase[role == int(Role.AFTER_UPDATE)] = Phase.UNATTRIBUTED
     phase[backward] = Phase.BACKWARD
-    phase[ops["graph"].to_numpy()] = Phase.GRAPH
+    phase[replayed] = Phase.GRAPH
     enclosing = _enclosing(marks, loaders, time)
     phase = np.where(launched & (enclosing >= 0), enclosing, phase)
     phase[autograd] = Phase.BACKWARD

@@ -332,7 +332,8 @@ def _gpu_ops(
         "kind": kind,
         "operation": np.where(gpu["operation"] == UNKNOWN, by_name, gpu["operation"]),
         "pageable": per_name(gpu["name"], names, lambda n: "pageable" in n.lower()).astype(bool),
-        "graph": gpu["graph"] > 0,
+        # CUPTI of CUDA 13 gives kernels of a replay no ids of graph and node.
+        "graph": (gpu["graph"] > 0) | (take_rows(calls["call"], call) == int(Call.GRAPH_LAUNCH)),
         "linked": linked,
     }
 

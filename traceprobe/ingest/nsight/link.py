@@ -253,7 +253,9 @@ def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], d
         for column, source in (("launch_t0", "t0"), ("launch_t1", "t1"), ("thread", "thread"))
     }
     role = np.full(len(linked), Role.UNKNOWN, dtype=np.int8)
-    return {**gpu, **site, "linked": linked, "role": role}, {**calls, "recorded": recorded}
+    graph = gpu["graph"] | (take_rows(calls["call"], call) == Call.GRAPH_LAUNCH)
+    found = {**gpu, **site, "linked": linked, "role": role, "graph": graph}
+    return found, {**calls, "recorded": recorded}
 
 
 def _launches_first(calls: dict[str, Any]) -> Iterator[Int64s]:
