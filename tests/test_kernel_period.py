@@ -124,6 +124,17 @@ def test_the_steps_of_any_program_whose_update_is_named_are_found(
     assert (found.anchor, found.thread) == (UPDATE, program.main)
 
 
+def test_the_main_thread_makes_the_steps_where_hooks_update_in_the_backward_pass():
+    program = Program()
+    for _ in range(6):
+        program.sleep(60_000).kernels([f"layer_{k}" for k in range(4)])
+        for k in range(4):
+            program.kernels([f"gradient_{k}", UPDATE], backward=True)
+    found = period_of(program)
+    assert found is not None
+    assert found.thread == program.main
+
+
 @some
 @given(nets, st.sampled_from([plain, accumulation, gan]), foreach, sizes, st.integers(2, 5), ends)
 def test_an_evaluation_every_few_steps_is_no_step(net, step, update, steps, every, before):

@@ -180,13 +180,24 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
         return None
     first, last = int(edges[0]), int(edges[-1])
     starts = np.concatenate([kernels.t0[[first]], kernels.t1[edges[1:-1] - 1]])
+    # An update is the step thread's, and so is the beginning of a forward pass.
+    usual = int(kernels.thread[first if found is None else last - 1])
     return Period(
         starts=np.maximum.accumulate(starts),
         end=int(kernels.t1[last - 1]),
         anchor=names[kernels.name[last - 1]],
-        # An update is the step thread's, and so is the beginning of a forward pass.
-        thread=int(kernels.thread[first if found is None else last - 1]),
+        thread=_main_thread(ops, kernels, threads) or usual,
     )
+
+
+def _main_thread(ops: pl.DataFrame, kernels: _Kernels, threads: Sequence[Bools]) -> int | None:
+    """The main thread of the process, if it and others launch; None where it is not known.
+
+    Autograd never runs on it where it has threads of its own. Linux numbers it as the process.
+    """
+    launching = {int(kernels.thread[own][0]) for own in threads}
+    found = launching.intersection(ops["pid"].unique().to_list())
+    return found.pop() if len(launching) > 1 and len(found) == 1 else None
 
 
 def _without_updates(
