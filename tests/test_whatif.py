@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import traceprobe
+from tests import records
 from tests.analyses import report_of, runs
 from tests.builders import kineto, memory, nsight
 from tests.builders.loop import Loop
@@ -17,10 +18,11 @@ from traceprobe.compare.run import observe
 from traceprobe.errors import ImpossibleChange
 from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.records.report import ObserverEffect
+from traceprobe.records.summary import Communication
 from traceprobe.replay.buckets import rebucketed
 from traceprobe.replay.calibrate import HostBelief, calibrate
 from traceprobe.replay.pace import pace_of
-from traceprobe.replay.predict import predict, prepare
+from traceprobe.replay.predict import predict, prepare, waiting_beside
 from traceprobe.replay.scenario import Changes, apply, check
 from traceprobe.replay.simulate import simulate, simulate_ranks
 from traceprobe.replay.tasks import (
@@ -133,6 +135,36 @@ def test_a_collective_starts_when_the_last_rank_is_ready():
     (steps,) = simulate_ranks([apart])
     assert pace_of(behind, 1)(steps) == 20 + 5 + 1
     assert pace_of(behind, None)(steps) == 50 + 5 + 1
+
+
+@pytest.mark.parametrize("gone", ["skew", "straggler"])
+def test_kernels_beside_collectives_that_wait_no_more_are_faster(gone):
+    """A fifth of the kernel goes without collectives; these wait for other ranks half of the time,
+    and cost half as much meanwhile."""
+    work = task("backward", duration=100, alone=0.8, collective=False)
+    reduced = task("communication", duration=5, stream=1, needs=(1,), collective=True)
+    rank = replace(schedule(work, reduced), waited=0.5)
+    apart = apply(rank, Changes(removed=frozenset({gone}))).tasks
+    assert apart.duration.tolist() == [95, 5]
+    assert apart.alone[0] * 95 == pytest.approx(80)
+    assert apply(rank, Changes(removed=frozenset({"host"}))).tasks.duration.tolist() == [100, 5]
+
+
+@pytest.mark.parametrize(
+    ("exposed", "skew", "beside"), [(6, 6, 2 / 4), (6, 2, 1.0), (6, None, 1.0), (10, 10, 0.0)]
+)
+def test_collectives_wait_first_where_nothing_is_computed(exposed, skew, beside):
+    """Of 10 ms that collectives last 8 are waiting; some of it is known to be exposed."""
+    rank = records.rank({"forward": 10})
+    times = Communication(
+        total_ns=10,
+        exposed_ns=exposed,
+        overlapped_ns=10 - exposed,
+        overlap_pct=0.0,
+        skew_exposed_ns=skew,
+    )
+    rank = replace(rank, summary=replace(rank.summary, communication=times))
+    assert waiting_beside(rank, 0.8) == pytest.approx(beside)
 
 
 def test_ranks_with_unequal_collectives_play_alone():

@@ -129,7 +129,8 @@ def prepare(report: Report) -> Playable:
         else _with_loader(schedule, report, rank, waited, now)
         for schedule, waited, (rank, _) in zip(schedules, waiting, ranks, strict=True)
     ]
-    base = calibrate(_transfers(schedules), now * 1e6, _host_belief(report))
+    schedules = _transfers(schedules, [rank for rank, _ in ranks])
+    base = calibrate(schedules, now * 1e6, _host_belief(report))
     world = max(len(schedules), report.run.world_size if report.run is not None else 1)
     played = [replace(rank, replay=replay) for rank, replay in ranks]
     return Playable(report, now, base, world, played)
@@ -351,9 +352,10 @@ def _ahead(loader: Loader | UnsetType, now: float, busy: float) -> bool:
     return not isinstance(loader, UnsetType) and 0 < loader.worker_ms < busy * now
 
 
-def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:
+def _transfers(schedules: Sequence[RankSchedule], ranks: Sequence[Rank]) -> list[RankSchedule]:
     """Collectives without waiting: as long as on the rank where they were shortest."""
     found = list(schedules)
+    recorded = [_in_collectives(p) for p in schedules]
     for group in {g for p in schedules for g in p.tasks.group.tolist()} - {ALONE}:
         at = [np.flatnonzero(p.tasks.group == group) for p in found]
         having = [rank for rank, places in enumerate(at) if len(places)]
@@ -366,7 +368,28 @@ def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:
             duration[at[rank]] = shortest
             tail[at[rank]] = shortest + tasks.lag[at[rank]]
             found[rank] = replace(found[rank], tasks=replace(tasks, duration=duration, tail=tail))
-    return found
+    return [
+        replace(p, waited=waiting_beside(rank, 1 - _in_collectives(p) / before)) if before else p
+        for p, rank, before in zip(found, ranks, recorded, strict=True)
+    ]
+
+
+def waiting_beside(rank: Rank, waited: float) -> float:
+    """Part of the time in which collectives run beside computation that is waiting for other ranks.
+
+    Args:
+        waited: of all their time.
+    """
+    times = rank.summary.communication
+    if times is None or not times.overlapped_ns:
+        return 0.0
+    beside = waited * times.total_ns - (times.skew_exposed_ns or 0)
+    return float(np.clip(beside / times.overlapped_ns, 0.0, 1.0))
+
+
+def _in_collectives(schedule: RankSchedule) -> float:
+    """How long all collectives of a rank last, ns."""
+    return float(schedule.tasks.duration[schedule.tasks.collective].sum())
 
 
 def _host_belief(report: Report) -> HostBelief:

@@ -17,6 +17,7 @@ from traceprobe.replay.contention import (
     period_of_more,
     without_communication,
     without_host,
+    without_waiting,
 )
 from traceprobe.replay.reads import CALL_NS, find_reads, without_reads
 from traceprobe.replay.tasks import ALONE, ROWS, Bools, Int64s, RankSchedule, Tasks
@@ -158,6 +159,8 @@ def _covering(name: str) -> set[str]:
 def apply(schedule: RankSchedule, changes: Changes, left: Leftovers = LIKELY) -> RankSchedule:
     """The schedule of a rank with all changes but that of the buckets."""
     tasks = schedule.tasks
+    if not changes.removed.isdisjoint(AMONG_RANKS):
+        tasks = without_waiting(tasks, schedule.waited, left)
     for name in REMOVABLE:
         if name in changes.removed:
             tasks = _removed(tasks, name, left)

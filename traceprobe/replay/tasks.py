@@ -247,6 +247,8 @@ class RankSchedule(msgspec.Struct, frozen=True):
         period: time that the loader needs for a batch, ns; None where it is never late.
         workers: of the loader; 1 also where their number is not known.
         loads: whether the host makes the batches itself, while it waits for data.
+        waited: part of the time of collectives beside computation, as recorded, in which they wait
+            for other ranks.
     """
 
     tasks: Tasks
@@ -255,6 +257,7 @@ class RankSchedule(msgspec.Struct, frozen=True):
     period: float | None = None
     workers: int = 1
     loads: bool = False
+    waited: float = 0.0
 
 
 def schedule_of(replay: Replay) -> RankSchedule:
