@@ -267,7 +267,8 @@ def _with_loader(
     if rank.summary.host.loader_in_process or 0 in (told, timed):
         return replace(schedule, loads=True)
     unseen = _waits_elsewhere(rank, waited, now)
-    if _ahead(report.loader, now, FIXED.loader_idle if unseen else BUSY_LOADER):
+    ahead = _ahead(report.loader, now, FIXED.loader_idle if unseen else BUSY_LOADER)
+    if ahead and not _waits_in_others(schedule, rank, now):
         return schedule
     if told is None and timed is None and _made_by_the_host(report, rank):
         return replace(schedule, loads=True)
@@ -333,6 +334,15 @@ def _waits_elsewhere(rank: Rank, waited: float, now: float) -> bool:
     """
     recorded = _recorded_ms(rank, "idle_data_wait")
     return waited >= WAITING_HOST and recorded < LATE_LOADER * now
+
+
+def _waits_in_others(schedule: RankSchedule, rank: Rank, now: float) -> bool:
+    """Whether a rank waits for data in iterations that are not among those that are played.
+
+    A loader that is fast enough in the mean is late with batches of larger samples, now and then.
+    """
+    played = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
+    return _recorded_ms(rank, "idle_data_wait") - played >= LATE_LOADER * now
 
 
 def _recorded_ms(rank: Rank, name: str) -> float:
