@@ -177,11 +177,11 @@ After that memory that is set before a kernel that runs again went with it, the 
 before a compilation with that; a step whose stalls were longer when it was timed is believed, and
 kernels beside collectives that wait for a late rank get faster without it. Seed 569139 was drawn
 with these rules, on two H200s: 69 recordings of one GPU and 16 of two ranks, and each tool was
-asked once: 31 of 32 classes, 30 causes first and 31 in three, and one of 42 controls with an alarm. Of 28
-steps 24 were in the interval of what is left, and 20, 24 and 26 within 5, 10 and 15 %. The worst
-waited for its loader in iterations that were not played; such a loader sets the pace since, and 32
-ms are left there where 56 were, and 35 measured. Of its 124 cases 36 had a twin that was not timed,
-one was no control, and two were not over in their time. These recordings are not kept.
+asked once: 31 of 32 classes, 30 causes first and 31 in three, and one of 42 controls with an alarm.
+Of 28 steps 24 were in the interval of what is left, and 20, 24 and 26 within 5, 10 and 15 %. The
+worst waited for its loader in iterations that were not played; such a loader sets the pace since,
+and 32 ms are left there where 56 were, and 35 measured. Of its 124 cases 36 had a twin that was not
+timed, one was no control, and two were not over in their time. These recordings are not kept.
 All seeds before it are open from now on.
 Steps that are predicted are held against the blocks that were timed without the cause since then;
 before, against the whole step less the difference. Scores of earlier seeds are what was said then.
