@@ -33,8 +33,8 @@ All but `compiled`, `jpeg-few`, `jpeg-many` and `trainer-slow` were measured bef
 until batches that lay ready from a block without loading were used up. `compiled` and the two of
 `jpeg` are of a later day than the others, and each of them ran alone. Rows of H100s are of a later
 day still, two programs at a time; `accelerate` and `lightning` ran alone, and took another time
-when they ran again all the same. `fsdp-large`, `fsdp-narrow` and `tensor-narrow` ran alone on two
-H200s on the last day.
+when they ran again all the same. `fsdp-large`, `fsdp-narrow`, `tensor-narrow` and last `straggler`
+ran alone on two H200s on the last days.
 
     python benchmarks/oracle.py run --out DIR --gpus 2
     python benchmarks/oracle.py collect DIR && python benchmarks/oracle.py page
@@ -47,8 +47,8 @@ _MISSES = """
   26.48 ms a step with nothing changed, and the four blocks of `bench` 22.5 to 23.6: by the first
   process alone loading is 11.2 % by hand and 12.3 % by `bench`. `jpeg-many` took 26.9 and 31.8 ms,
   with twelve workers on sixteen cores. Two rounds by hand tell no more than these ranges.
-- **`straggler` with a fused optimizer** is not explained: on H200s the rounds by hand and by
-  `bench` agreed among themselves, 4 points apart; on H100s those by `bench` went from 1.5 to 7.4 %.
+- **`straggler`** is a host that is late, and it is late by another time in each round: 6.6 to 15.1 %
+  by hand, 4.7 to 14.3 % by `bench`, on two H200s. On H100s it was 4.8 to 4.9 and 5.5 to 7.2 %.
 - **Where the host sets the pace it is the host that varies.** The steps of `fsdp-small`,
   `fsdp-large` and `tensor-parallel` are the host's on these machines (150 to 200 ms, a fifth apart
   when they ran again), and so are those of `fsdp-narrow` and `tensor-narrow` once nothing is sent.
