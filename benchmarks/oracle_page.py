@@ -47,8 +47,9 @@ _MISSES = """
   26.48 ms a step with nothing changed, and the four blocks of `bench` 22.5 to 23.6: by the first
   process alone loading is 11.2 % by hand and 12.3 % by `bench`. `jpeg-many` took 26.9 and 31.8 ms,
   with twelve workers on sixteen cores. Two rounds by hand tell no more than these ranges.
-- **`straggler`** is a host that is late, and it is late by another time in each round: 6.6 to 15.1 %
-  by hand, 4.7 to 14.3 % by `bench`, on two H200s. On H100s it was 4.8 to 4.9 and 5.5 to 7.2 %.
+- **`straggler`** is a host that is late, and it is late by another time in each round: 6.6 to
+  15.1 % by hand, 4.7 to 14.3 % by `bench`, on two H200s. On H100s it was 4.8 to 4.9 and 5.5 to
+  7.2 %.
 - **Where the host sets the pace it is the host that varies.** The steps of `fsdp-small`,
   `fsdp-large` and `tensor-parallel` are the host's on these machines (150 to 200 ms, a fifth apart
   when they ran again), and so are those of `fsdp-narrow` and `tensor-narrow` once nothing is sent.
