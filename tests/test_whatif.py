@@ -22,7 +22,7 @@ from traceprobe.records.summary import Communication
 from traceprobe.replay.buckets import rebucketed
 from traceprobe.replay.calibrate import HostBelief, calibrate
 from traceprobe.replay.pace import pace_of
-from traceprobe.replay.predict import predict, prepare, waiting_beside
+from traceprobe.replay.predict import predict, prepare
 from traceprobe.replay.scenario import Changes, apply, check
 from traceprobe.replay.simulate import simulate, simulate_ranks
 from traceprobe.replay.tasks import (
@@ -34,6 +34,7 @@ from traceprobe.replay.tasks import (
     schedule_of,
     tasks_of,
 )
+from traceprobe.replay.transfers import waiting_beside
 from traceprobe.whatif.summary import what_if
 
 US = 1_000

@@ -30,7 +30,8 @@ MOST = 1.5
 """Launches of a kernel in backward passes over those in forward passes, at most: checkpointing runs
 a layer again once, and a recording may begin amid a step. What gradients launch more often than the
 forward pass is theirs, for whatever else the forward pass has it."""
-PREPARING = [int(Kind.MEMSET), int(Kind.D2D)]
+_PREPARING = [int(Kind.MEMSET), int(Kind.D2D)]
+"""What prepares the memory of a kernel."""
 _ATTENTION = "(flash|fmha|sdpa|attn|attention)"
 _FORWARD = re.compile(rf"{_ATTENTION}.*(fwd|fprop|forward)|fmha_cutlassF", re.IGNORECASE)
 _BACKWARD = re.compile(rf"{_ATTENTION}.*(bwd|bprop|backward)|fmha_cutlassB", re.IGNORECASE)
@@ -56,7 +57,7 @@ def computed_again(
     launched = (kind == int(Kind.KERNEL)) & (thread != UNKNOWN)
     passes_back = (phase == int(Phase.BACKWARD)) & (thread != step_thread)
     backward = launched & passes_back
-    prepares = np.isin(kind, PREPARING) & passes_back
+    prepares = np.isin(kind, _PREPARING) & passes_back
     distinct = np.unique(ops["name"].to_numpy()[backward]).tolist()
     attention = {n: _attention(names[n]) for n in distinct}
     if not {Phase.FORWARD, Phase.BACKWARD} <= set(attention.values()):
