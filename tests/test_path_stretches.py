@@ -170,6 +170,19 @@ def test_there_are_at_most_so_many(monkeypatch):
     assert drawn(PATH, rank_of(ROWS, (50, 500))) == [(0, "backward", 250, 400)]
 
 
+def test_of_too_many_the_shortest_are_of_the_one_before(monkeypatch):
+    """All of the time is drawn: what waits between the operations of a long graph is short."""
+    rows = [(0, "forward", at, at + 99, 99) for at in range(100, 600, 100)]
+    path = []
+    for task in range(len(rows)):
+        path += [(0, task, "host", False, 1.0), (0, task, "forward", False, 1.0)]
+    every = drawn(path, rank_of(rows, (50, 650)))
+    assert len(every) == 10
+    monkeypatch.setattr(module, "MAX_STRETCHES", 6)
+    fewer = drawn(path, rank_of(rows, (50, 650)))
+    assert fewer == [(0, "host", 50, 100), (0, "forward", 100, 599)]
+
+
 def test_older_reports_without_times_have_none():
     rank = rank_of(ROWS, (50, 500))
     old = msgspec.structs.replace(rank.replay, start_ns=[], end_ns=[])

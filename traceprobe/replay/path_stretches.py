@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.critical_path import Stretch
@@ -46,7 +47,24 @@ def path_stretches(table: pl.DataFrame, ranks: Sequence[Rank]) -> list[Stretch]:
         start, end = replay.start_ns[task], replay.end_ns[task]
         line.work(rank, part, max(start, end - replay.tail_ns[task]) if last else start, end)
     line.close()
-    return line.found[-MAX_STRETCHES:]
+    return _fewer(line.found)
+
+
+def _fewer(found: list[Stretch]) -> list[Stretch]:
+    """At most `MAX_STRETCHES` that are as long together: the shortest are of the one before."""
+    if len(found) <= MAX_STRETCHES:
+        return found
+    lengths = np.sort([each.end_ns - each.start_ns for each in found])
+    short = int(lengths[len(found) - MAX_STRETCHES])
+    kept = found[:1]
+    for each in found[1:]:
+        before = kept[-1]
+        same = each.part == before.part or each.end_ns - each.start_ns <= short
+        if same and (each.rank, each.start_ns) == (before.rank, before.end_ns):
+            kept[-1] = replace(before, end_ns=each.end_ns)
+        else:
+            kept.append(each)
+    return kept[-MAX_STRETCHES:]
 
 
 def _drawn(ranks: Sequence[Rank]) -> Iterator[int]:
