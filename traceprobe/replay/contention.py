@@ -19,8 +19,6 @@ WAITING = 0.5
 """Of what a collective costs others while it transfers, the part that it costs them while it waits:
 it keeps its multiprocessors and moves no memory. Chosen: of twelve recordings of late ranks in
 slowbench 0 to 1 fits best, 0.6 in the middle."""
-MOST_SPARED = 0.99
-"""Part of a task: what there is only for communication stays, as long as ranks exchange data."""
 
 
 class Leftovers(msgspec.Struct, frozen=True):
@@ -60,13 +58,11 @@ def without_communication(tasks: Tasks, left: Leftovers) -> Tasks:
 def without_waiting(tasks: Tasks, waited: float, left: Leftovers) -> Tasks:
     """The tasks beside collectives in which no rank waits for another: as much less time.
 
-    What waits keeps its multiprocessors, as what transfers does.
-
     Args:
         waited: as of `RankSchedule`.
     """
     slowed = 1 - tasks.alone
-    spared = np.minimum(np.clip(left.spared * WAITING * waited, 0.0, 1.0) * slowed, MOST_SPARED)
+    spared = left.spared * WAITING * waited * slowed
     return replace(tasks.scaled(1 - spared), alone=1 - (slowed - spared) / (1 - spared))
 
 

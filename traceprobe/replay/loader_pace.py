@@ -47,7 +47,7 @@ def with_loaders(
 
 def _waiting(schedule: RankSchedule, rank: Rank, now: float) -> float:
     """Part of the step in which the host of a rank waits for data, recorded or timed."""
-    waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
+    waited = _played_wait_ms(schedule)
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
     timed = 0.0 if isinstance(rank.timed_wait_ms, UnsetType) else rank.timed_wait_ms
     return max(waited / step, timed / now)
@@ -91,8 +91,8 @@ def _with_loader(
 
 def _host_step_ms(schedule: RankSchedule) -> float:
     """What the host of a rank takes for a step that nothing holds up: its work, and its waits."""
-    spent = schedule.tasks.host.sum() + schedule.tasks.data_wait.sum()
-    return float(spent) / schedule.iterations / 1e6
+    spent = float(schedule.tasks.host.sum()) / schedule.iterations / 1e6
+    return spent + _played_wait_ms(schedule)
 
 
 def _slowed_beyond(report: Report, rank: Rank, late_ms: float) -> bool:
@@ -144,8 +144,13 @@ def _waits_in_others(schedule: RankSchedule, rank: Rank, now: float) -> bool:
 
     A loader that is fast enough in the mean is late with batches of larger samples, now and then.
     """
-    played = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
-    return _recorded_ms(rank, "idle_data_wait") - played >= LATE_LOADER * now
+    missing = _recorded_ms(rank, "idle_data_wait") - _played_wait_ms(schedule)
+    return missing >= LATE_LOADER * now
+
+
+def _played_wait_ms(schedule: RankSchedule) -> float:
+    """Waiting of the host for data in a step, in the iterations that are played."""
+    return float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
 
 
 def _recorded_ms(rank: Rank, name: str) -> float:

@@ -23,7 +23,7 @@ holds, so that a module seems to run right inside itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,10 +67,11 @@ def compilations(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame
     at the end of what the thread did before, or so much earlier as guards may take.
     """
     stages = _named(process, names, is_compiling)
-    until = _until_used(stages, process)
+    if stages.is_empty():
+        return stages
     return stages.with_columns(
         t0=pl.Series(_with_guards(stages, process, names), dtype=pl.Int64),
-        t1=pl.Series(until, dtype=pl.Int64),
+        t1=pl.Series(_until_used(stages, process), dtype=pl.Int64),
     )
 
 
@@ -81,30 +82,39 @@ def _with_guards(stages: pl.DataFrame, process: ProcessTimeline, names: Sequence
         rows_named(process.ranges, names, lambda name: not _VERSION.search(name)),
         process.calls,
     ]
-    ended = pl.concat(each.select("thread", "t1") for each in other)
-    thread, t0 = stages["thread"].to_numpy(), stages["t0"].to_numpy()
+    t0 = stages["t0"].to_numpy()
     longest = ((stages["t1"].to_numpy() - t0) * GUARDS).astype(np.int64)
     found = t0.copy()
-    for each in set(np.unique(thread).tolist()) & process.training_threads:
-        own = np.flatnonzero(thread == each)
-        times = np.sort(ended.filter(pl.col("thread") == each)["t1"].to_numpy())
-        place = np.searchsorted(times, t0[own], "right") - 1
-        before = np.where(place >= 0, times[np.maximum(place, 0)], t0[own])
+    for own, ended in _beside(stages, process, other, "t1"):
+        place = np.searchsorted(ended, t0[own], "right") - 1
+        before = np.where(place >= 0, ended[np.maximum(place, 0)], t0[own])
         found[own] = np.maximum(before, t0[own] - longest[own])
     return found
 
 
 def _until_used(stages: pl.DataFrame, process: ProcessTimeline) -> Int64s:
     """When the thread of each stage next begins anything; its own end where it does not."""
-    begun = pl.concat(each.select("thread", "t0") for each in (process.calls, process.operators))
-    thread, found = stages["thread"].to_numpy(), stages["t1"].to_numpy().copy()
-    for each in set(np.unique(thread).tolist()) & process.training_threads:
-        times = np.sort(begun.filter(pl.col("thread") == each)["t0"].to_numpy())
-        own = np.flatnonzero(thread == each)
-        place = np.searchsorted(times, found[own])
-        used = place < len(times)
-        found[own[used]] = times[place[used]]
+    found = stages["t1"].to_numpy().copy()
+    for own, begun in _beside(stages, process, (process.calls, process.operators), "t0"):
+        place = np.searchsorted(begun, found[own])
+        used = place < len(begun)
+        found[own[used]] = begun[place[used]]
     return found
+
+
+def _beside(
+    stages: pl.DataFrame, process: ProcessTimeline, rows: Sequence[pl.DataFrame], column: str
+) -> Iterator[tuple[Int64s, Int64s]]:
+    """For each thread that trains, its stages, and when anything of some rows begins or ends on it.
+
+    Args:
+        column: `t0` or `t1`, of which the times are, ascending.
+    """
+    times = pl.concat(each.select("thread", column) for each in rows)
+    thread = stages["thread"].to_numpy()
+    for each in set(np.unique(thread).tolist()) & process.training_threads:
+        own = times.filter(pl.col("thread") == each)[column].to_numpy()
+        yield np.flatnonzero(thread == each), np.sort(own)
 
 
 def compiled_lines(

@@ -18,7 +18,7 @@ from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
 from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.records.run import Run
 from traceprobe.verdict.drift import Drift, iterations_after
-from traceprobe.verdict.held_up import held_up_ns
+from traceprobe.verdict.held_up import held_up_longer_ns, held_up_ns
 from traceprobe.verdict.made_before import MadeBefore
 from traceprobe.verdict.thresholds import FIXED
 
@@ -197,7 +197,7 @@ def correct(
         waits_more = longest_unseen_wait(ranks, waits_ns)
         if before is not None:
             doubt = before.sentence
-        elif far_longer(unprofiled_ns, longest_ns(ranks, step, waits_ns)):
+        elif far_longer(unprofiled_ns, step + waits_more + held_up_longer_ns(ranks)):
             doubt = (
                 "a step takes far less time under the profiler than without it, which no profiler "
                 "does: the two were measured under different conditions, so one says little about "
@@ -267,16 +267,6 @@ def longest_unseen_wait(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) ->
     """
     counted = [rank for rank in ranks if rank.summary.iterations_used]
     return max(0.0, *unseen_waits_ns(counted, waits_ns).values())
-
-
-def longest_ns(ranks: Sequence[Rank], step_ns: float, waits_ns: Mapping[int, float]) -> float:
-    """What a step may take without the profiler, as far as the capture explains it.
-
-    Args:
-        step_ns: in the capture. waits_ns: as in `longest_unseen_wait`.
-    """
-    longer = longest_unseen_wait(ranks, waits_ns)
-    return step_ns + longer + FIXED.held_up_varies * held_up_ns(ranks)
 
 
 def unseen_waits_ns(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> dict[int, float]:

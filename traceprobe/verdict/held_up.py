@@ -8,6 +8,7 @@ from statistics import fmean
 from msgspec import UNSET
 
 from traceprobe.records.rank import Rank
+from traceprobe.verdict.thresholds import FIXED
 
 
 def held_up_ns(ranks: Sequence[Rank]) -> float:
@@ -17,6 +18,11 @@ def held_up_ns(ranks: Sequence[Rank]) -> float:
     collections of garbage.
     """
     return fmean(_of_rank(rank) for rank in ranks)
+
+
+def held_up_longer_ns(ranks: Sequence[Rank]) -> float:
+    """How much longer these may have taken in the steps that were timed without the profiler."""
+    return FIXED.held_up_varies * held_up_ns(ranks)
 
 
 def _of_rank(rank: Rank) -> float:

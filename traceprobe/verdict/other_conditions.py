@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.records.rank import Rank, mean_step_ms
-from traceprobe.verdict.correction import far_longer, longest_ns, per_step, timed_waits_ns
+from traceprobe.verdict.correction import far_longer, longest_unseen_wait, per_step, timed_waits_ns
 from traceprobe.verdict.drift import find_drift
+from traceprobe.verdict.held_up import held_up_longer_ns
 from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import Thresholds
 
@@ -38,4 +39,5 @@ def other_conditions(
     waited, whole = fmean(t.data_wait for t in times), fmean(t.total for t in times)
     if not waits_ns and waited >= thresholds.notable * whole:
         return False
-    return far_longer(unprofiled_ms * 1e6, longest_ns(ranks, whole, waits_ns))
+    longer = longest_unseen_wait(ranks, waits_ns) + held_up_longer_ns(ranks)
+    return far_longer(unprofiled_ms * 1e6, whole + longer)
