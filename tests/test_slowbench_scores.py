@@ -17,7 +17,7 @@ from benchmarks.slowbench.columns import SUFFIX, pack
 from benchmarks.slowbench.marks import mark
 from benchmarks.slowbench.page import page
 from benchmarks.slowbench.score_commands import PAGE, RESULTS
-from benchmarks.slowbench.scores import score
+from benchmarks.slowbench.scores import from_text, score, to_text
 from benchmarks.slowbench.shares import share, wilson
 from benchmarks.slowbench.tables import advised_text
 from benchmarks.slowbench.tools import hta, nsys_ai, traceml
@@ -244,10 +244,20 @@ def test_tools_are_asked_once_and_what_they_say_is_kept(recorded):
     assert "does not read" in (answers_of(folder)[ROW["id"], "traceprobe"][1].failed or "")
 
 
+def test_scores_are_written_short_and_come_back_whole(recorded):
+    folder, tool = recorded
+    ask_all(folder, [tool, replace(tool, name="b", reads=frozenset({"nsys"}))], 1)
+    found = json.loads(json.dumps(score([folder])))
+    assert found["cases"][0]["answers"]["b"]["marks"]["place"] is None
+    text = to_text(found)
+    assert "null" not in text.split('"b":')[1].split("}")[0]
+    assert from_text(text) == found
+
+
 def test_the_page_has_all_tables_and_names_what_is_wrong(recorded):
     folder, tool = recorded
     ask_all(folder, [tool], 1)
-    text = page(json.loads(json.dumps(score([folder]))))
+    text = page(from_text(to_text(score([folder]))))
     assert "| traceprobe |" in text
     assert "## Open cases" in text
     assert "## Sealed cases" not in text
@@ -259,5 +269,5 @@ def test_the_page_has_all_tables_and_names_what_is_wrong(recorded):
 
 
 def test_the_page_is_made_of_the_results():
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    found = from_text(RESULTS.read_text(encoding="utf-8"))
     assert PAGE.read_text(encoding="utf-8") == page(found)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.slowbench.asking import ask_all
 from benchmarks.slowbench.page import page
-from benchmarks.slowbench.scores import score
+from benchmarks.slowbench.scores import from_text, score, to_text
 from benchmarks.slowbench.tools import hta, nsys_ai, nsys_rules, traceprobe
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -59,19 +57,11 @@ def _score(given: argparse.Namespace) -> None:
     for folder in given.folders:
         ask_all(folder, tools, given.jobs, again=given.again)
     found = score(given.folders)
-    given.to.write_text(_written(found), encoding="utf-8")
-
-
-def _written(found: Mapping[str, Any]) -> str:
-    """Scores as JSON, a case to a line, which is half as long as a value to a line."""
-    dense = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-    cases = ",\n".join(dense.encode(case) for case in found["cases"])
-    rest = dense.encode({key: found[key] for key in found if key != "cases"})
-    return f'{{"cases":[\n{cases}\n],{rest[1:]}\n'
+    given.to.write_text(to_text(found), encoding="utf-8")
 
 
 def _page(given: argparse.Namespace) -> None:
-    given.to.write_text(page(json.loads(given.source.read_text("utf-8"))), encoding="utf-8")
+    given.to.write_text(page(from_text(given.source.read_text("utf-8"))), encoding="utf-8")
 
 
 def _subset(given: argparse.Namespace) -> None:

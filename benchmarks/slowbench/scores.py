@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,12 +12,15 @@ from benchmarks.performance_page import machine
 from benchmarks.slowbench.answers import Answer
 from benchmarks.slowbench.asking import answers_of
 from benchmarks.slowbench.captures import machines, rows_of
-from benchmarks.slowbench.marks import alarms_of, class_of, felt_causes, lines_of, mark
+from benchmarks.slowbench.marks import Marks, alarms_of, class_of, felt_causes, lines_of, mark
 from benchmarks.slowbench.rows import reason_of
 from benchmarks.slowbench.words import named
 
 FIRST = 4
 """Words that are kept of an answer."""
+
+NO_ANSWER = dict.fromkeys(("verdict", "alarms", "confidence", "seconds", "peak_mb", "failed"))
+"""What an answer may lack; its lists are always there."""
 
 
 def score(folders: Sequence[Path]) -> dict[str, Any]:
@@ -80,3 +84,37 @@ def _answer(row: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
         "failed": answer.failed,
         "marks": asdict(mark(row, answer)),
     }
+
+
+def to_text(found: Mapping[str, Any]) -> str:
+    """Scores as JSON, a case to a line, without what answers lack: half as long as with it."""
+    dense = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+    cases = ",\n".join(dense.encode(_short(case)) for case in found["cases"])
+    rest = dense.encode({key: found[key] for key in found if key != "cases"})
+    return f'{{"cases":[\n{cases}\n],{rest[1:]}\n'
+
+
+def from_text(text: str) -> dict[str, Any]:
+    """Scores that `to_text` wrote."""
+    found: dict[str, Any] = json.loads(text)
+    return {**found, "cases": [_whole(case) for case in found["cases"]]}
+
+
+def _short(case: Mapping[str, Any]) -> dict[str, Any]:
+    answers = {
+        tool: {**_said(answer), "marks": _said(answer["marks"])}
+        for tool, answer in case.get("answers", {}).items()
+    }
+    return {**case, "answers": answers} if answers else dict(case)
+
+
+def _said(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if value is not None}
+
+
+def _whole(case: Mapping[str, Any]) -> dict[str, Any]:
+    answers = {
+        tool: {**NO_ANSWER, **answer, "marks": asdict(Marks(**answer["marks"]))}
+        for tool, answer in case.get("answers", {}).items()
+    }
+    return {**case, "answers": answers} if answers else dict(case)
