@@ -80,6 +80,8 @@ OPTIONAL = {
     ("Summary", "attention"),
     ("Summary", "double_precision"),
     ("Summary", "forward_only"),
+    ("HostActivity", "updates"),
+    ("Summary", "repeated_collectives"),
     ("Summary", "launches"),
     ("Summary", "operators"),
     ("Summary", "sequences"),

@@ -18,7 +18,7 @@ from traceprobe.findings import find_all
 from traceprobe.findings.attention_unfused import attention_unfused
 from traceprobe.findings.lower_precision import lower_precision
 from traceprobe.findings.memory_format import memory_format
-from traceprobe.findings.optimizer_cost import optimizer_cost
+from traceprobe.findings.optimizer_cost import cheaper_updates, optimizer_cost
 from traceprobe.findings.optimizer_launches import optimizer_launches
 from traceprobe.findings.recomputation import recomputation
 from traceprobe.findings.tf32_off import tf32_off
@@ -26,8 +26,10 @@ from traceprobe.findings.unaligned_matmul import unaligned_matmul
 from traceprobe.findings.unfused_kernels import unfused_kernels
 from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.records.class_bound import UNSEEN
+from traceprobe.records.host_activity import Updates
 from traceprobe.records.summary import KernelShare, UnfusedAttention
 from traceprobe.verdict import gpu_specs as gpus
+from traceprobe.verdict.thresholds import FIXED
 
 STEP = {"forward": 40, "backward": 50, "optimizer": 10}
 
@@ -250,6 +252,34 @@ def launching(count, names=("multi_tensor_apply",), parts=STEP, phase="optimizer
 def test_an_optimizer_of_many_kernels_could_be_fused(rank, status, saving):
     found = applied(optimizer_launches, rank)
     assert (found.status, found.saving_ms_per_step) == (status, saving)
+
+
+def test_what_the_optimizer_has_before_its_update_stays():
+    """Norms of gradients that a hook logs, inside of the step as in a closure's."""
+    program = Program()
+    for _ in range(6):
+        program.kernels(["forward"] * 30).kernels(["backward"] * 30, backward=True)
+        with program.range("Optimizer.step#AdamW.step"):
+            for _ in range(50):
+                program.kernel("norm", 4_000).sleep(100_000)
+            program.kernels([UPDATE] * 6, ns=4_000)
+    report = traceprobe.analyze(program.trace())
+    host = report.ranks[0].summary.host
+    assert host.phase_kernels["optimizer"] == 56
+    assert host.updates.kernels_per_step == 6
+    assert host.updates.launch_ns < 1e-2 * host.phase_launch_ns["optimizer"]
+    finding = next(f for f in report.findings if f.id == "optimizer-launches")
+    assert (finding.status, finding.saving_ms_per_step) == ("pass", None)
+
+
+def test_only_the_launches_of_an_update_get_fewer():
+    whole = launching(90.0)
+    updates = Updates(kernels_per_step=30.0, launch_ns=3 * MS * records.STEPS)
+    host = replace(whole.summary.host, updates=updates)
+    part = replace(whole, summary=replace(whole.summary, host=host))
+    fewer = [cheaper_updates(evidence(rank)).fewer["optimizer"] for rank in (whole, part)]
+    assert fewer == [FIXED.fused_launches, pytest.approx(1 / (1 - 0.1 * 0.9), abs=0.01)]
+    assert applied(optimizer_launches, part).saving_ms_per_step == pytest.approx(10)
 
 
 def test_the_size_of_the_model_says_how_few_launches_there_could_be():

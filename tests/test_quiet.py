@@ -73,6 +73,40 @@ def test_a_batch_that_is_copied_before_the_wait_was_waited_for_as_well():
     assert report.verdict.bound == "io"
 
 
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def test_before_a_loader_is_asked_for_a_batch_nobody_waits_for_it():
+    def body(program):
+        program.sleep(QUIET)
+        with program.range(LOADER):
+            program.sleep(10_000)
+        program.copy_in()
+        step(program)
+
+    report = analyze(loop(body))
+    assert idle(report)["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert "idle_data_wait" not in idle(report)
+    pause_ms = report.ranks[0].summary.host.pause_ns / report.ranks[0].summary.iterations_used / MS
+    assert pause_ms == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "overhead"
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in its range", "after it"])
+def test_what_a_loader_is_asked_for_was_waited_for_or_made_of_it(inside):
+    def body(program):
+        with program.range(LOADER):
+            program.sleep(QUIET if inside else 10_000)
+        if not inside:
+            program.sleep(QUIET)
+        program.copy_in()
+        step(program)
+
+    report = analyze(loop(body))
+    assert idle(report)["idle_data_wait"] == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "io"
+
+
 def test_after_results_were_copied_to_the_host_it_works_on_them():
     def simulate(program):
         program.copy_in()

@@ -151,6 +151,7 @@ _TRACEPROBE = (
     Word("communication-exposed", ("no-accumulation-no-sync",), r"\(`no_sync\(\)`\)"),
     Word("communication-exposed", SENDING[2:], "starts earlier in the backward"),
     Word("bus-bandwidth", ("slow-wire",)),
+    Word("repeated-collectives", ("no-accumulation-no-sync",)),
     Word("ddp-buckets", ("small-buckets", "no-accumulation-no-sync")),
     Word("communication-skew", ("straggler-loader",), "spends more time on I/O"),
     Word("communication-skew", ("straggler-host",), "spends more time on overhead"),

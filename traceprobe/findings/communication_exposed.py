@@ -43,8 +43,8 @@ def communication_exposed(evidence: Evidence) -> Answer:
     short = matters and size is None and brief(evidence)
     overlap = fmean(c.overlap_pct for c in communication)
     broadcasts = _broadcasts(evidence)
-    transfer_ms = _transfer_ms(evidence)
-    found = remedy(evidence, transfer_ms, small=small or short, overlap_pct=overlap)
+    whole_ms = transfer_ms(evidence)
+    found = remedy(evidence, whole_ms, small=small or short, overlap_pct=overlap)
     advice = [found.first, found.then]
     if matters and broadcasts and found.gradients:
         advice.insert(1, BUFFERS)
@@ -61,7 +61,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
             else "",
             evidence.worst("communication"),
         ],
-        evidence.saving(transfer_ms, "communication"),
+        evidence.saving(whole_ms, "communication"),
         " ".join(filter(None, advice)),
         changes=found.changes,
     )
@@ -75,7 +75,7 @@ def _broadcasts(evidence: Evidence) -> float:
     )
 
 
-def _transfer_ms(evidence: Evidence) -> float:
+def transfer_ms(evidence: Evidence) -> float:
     """All transfer, hidden or not: it takes multiprocessors and bandwidth from kernels beside it.
 
     Without communication, steps whose collectives were hidden to 95 % and more got shorter by half

@@ -15,6 +15,7 @@ from traceprobe.formatting import per, percent, significant
 from traceprobe.model.sidecar import Block, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, KERNEL_PHASES, TRANSFERS
 from traceprobe.records.class_bound import UNSEEN
+from traceprobe.records.host_activity import HostActivity
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms, removable_ms
@@ -420,11 +421,25 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def launching_ms(self, phase: str) -> float:
         """Idle time because of the host that fewer launches of a phase can take away.
 
-        The host cannot be earlier by more than it spends between them.
+        The host cannot be earlier by more than it spends between them; of the optimizer, between
+        those of its update, where names tell it.
         """
-        hosts = [(r.summary.host.phase_launch_ns, r.summary.steps) for r in self.ranks]
-        known = [0.0 if ns is UNSET else ns.get(phase, 0) / steps for ns, steps in hosts]
-        return min(self.host_ms(), fmean(known) / 1e6)
+        each = [(_launching_ns(r.summary.host, phase), r.summary.steps) for r in self.ranks]
+        return min(self.host_ms(), fmean(ns / steps for ns, steps in each) / 1e6)
+
+    @property
+    def updating(self) -> float:
+        """Part of what the host spends between the optimizer's launches that is for its update.
+
+        1 where no kernel tells where an update begins.
+        """
+        hosts = [rank.summary.host for rank in self.ranks]
+        whole = [
+            0 if host.phase_launch_ns is UNSET else host.phase_launch_ns.get("optimizer", 0)
+            for host in hosts
+        ]
+        own = [_launching_ns(host, "optimizer") for host in hosts]
+        return min(sum(own) / sum(whole), 1.0) if all(whole) else 1.0
 
     def worst(self, *classes: str) -> str:
         """The rank with the largest share, as a phrase; empty for a single rank."""
@@ -444,3 +459,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def of_steps(self, spent: Iterable[tuple[float, int]]) -> float:
         """Mean of the ranks, ms per step, of ns and the steps of those ranks that have any."""
         return sum(ns / steps for ns, steps in spent) / len(self.ranks) / 1e6
+
+
+def _launching_ns(host: HostActivity, phase: str) -> int:
+    """Host time between launches of a phase; of the optimizer of its update, where it is known."""
+    if phase == "optimizer" and host.updates is not UNSET:
+        return host.updates.launch_ns
+    return 0 if host.phase_launch_ns is UNSET else host.phase_launch_ns.get(phase, 0)

@@ -1,4 +1,4 @@
-"""Does the host do something else in the midst of a step?"""
+"""Does the host do something else while the GPU waits?"""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from traceprobe.replay.scenario import Changes
 
 @rule(
     "host-pauses",
-    title="The host does something else in the midst of a step",
+    title="The host does something else, and the GPU waits",
     definition="Idle time per step (part of `idle_host`) in long stretches in which no thread that "
-    "launches work makes a call or runs an operator, and which lie inside a step: before its "
-    "backward pass or its update, or after results were copied to the host. The saving is that "
-    "time, or more without a profiler, as of `allocator-stalls`.",
+    "launches work makes a call or runs an operator, and in which no batch is waited for: before "
+    "the backward pass or the update of a step, after results were copied to the host, or before a "
+    "loader is asked for a batch. The saving is that time, or more without a profiler, as of "
+    "`allocator-stalls`.",
     verify="Time the loop without a profiler and without what it does there.",
 )
 def host_pauses(evidence: Evidence) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.optimizer_cost import cheaper_updates
@@ -19,8 +19,10 @@ from traceprobe.verdict.thresholds import FIXED
     "optimizer-launches",
     title="The optimizer launches many small kernels",
     definition="Kernels per step in the optimizer, where none of those with most time is a fused "
-    "optimizer by its name. The saving is the exclusive time of them all and the idle time of "
-    "`host-overhead`, but of that no more than the host spends between their launches.",
+    "optimizer by its name. Where names tell its update, those before its first kernel and after "
+    "its last do not count, as norms of gradients. The saving is the exclusive time of the "
+    "optimizer and the idle time of `host-overhead`, but of that no more than the host spends "
+    "between the launches that count.",
     verify="`host.phase_kernels.optimizer` falls to a few, and so does `partition_ns.optimizer`.",
     of_gpu=True,
 )
@@ -49,7 +51,9 @@ def optimizer_launches(evidence: Evidence) -> Answer:
 
 
 def _kernels(rank: Rank) -> float | None:
-    kernels = rank.summary.host.phase_kernels
+    kernels, updates = rank.summary.host.phase_kernels, rank.summary.host.updates
+    if updates is not UNSET:
+        return updates.kernels_per_step
     return None if isinstance(kernels, UnsetType) else kernels.get("optimizer")
 
 

@@ -14,11 +14,12 @@ from msgspec import UNSET
 from traceprobe.model.codes import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
 from traceprobe.pipeline.host_stalls import collected, gives_back, host_stalls
-from traceprobe.records.host_activity import HostActivity, SetUpCalls
+from traceprobe.records.host_activity import HostActivity, SetUpCalls, Updates
 from traceprobe.timeline.cold_start import SetUp, find_set_up
 from traceprobe.timeline.compiled_code import compilations
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import per_window, union
+from traceprobe.timeline.kernel_period import is_update
 from traceprobe.timeline.stalls import memory_calls
 
 MAX_CALLS = 5
@@ -73,6 +74,7 @@ def host_activity(
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
         blocks_per_step=_blocks(inside, steps) or UNSET,
         phase_launch_ns=_phase_launches(inside) or UNSET,
+        updates=UNSET if on_cpu else _updates(inside, names, steps) or UNSET,
         loader_in_process=any(
             _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
         ),
@@ -189,6 +191,26 @@ def _phase_launches(inside: pl.DataFrame) -> dict[str, int]:
         for each in Phase
         if (phase[after] == each).any()
     }
+
+
+def _updates(inside: pl.DataFrame, names: Sequence[str], steps: int) -> Updates | None:
+    """Of each stretch of the optimizer's launches those from the first update to the last."""
+    launched = inside.filter(
+        (pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN)
+    ).sort("thread", "launch_t1")
+    thread, phase, at = (launched[c].to_numpy() for c in ("thread", "phase", "launch_t1"))
+    optimizer = phase == int(Phase.OPTIMIZER)
+    named = optimizer & is_update(launched["name"].to_numpy(), names, of_tensors=True)
+    if not named.any():
+        return None
+    changes = (np.diff(optimizer, prepend=False) != 0) | (np.diff(thread, prepend=thread[0]) != 0)
+    stretch, rows = np.cumsum(changes)[named], np.flatnonzero(named)
+    _, first, count = np.unique(stretch, return_index=True, return_counts=True)
+    begin, end = rows[first], rows[first + count - 1]
+    return Updates(
+        kernels_per_step=round(int((end - begin + 1).sum()) / steps, 3),
+        launch_ns=int((at[end] - at[begin]).sum()),
+    )
 
 
 def _blocks(inside: pl.DataFrame, steps: int) -> float | None:

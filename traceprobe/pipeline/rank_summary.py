@@ -22,6 +22,7 @@ from traceprobe.pipeline.build_launches import launches
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.forward_only import ForwardOnly
+from traceprobe.records.repeated_collectives import RepeatedCollectives
 from traceprobe.records.summary import (
     Communication,
     HostToDevice,
@@ -40,6 +41,7 @@ from traceprobe.timeline.double_precision import double_kernels
 from traceprobe.timeline.intervals import Intervals, count_begun
 from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
+from traceprobe.timeline.repeated_collectives import repeated_collectives
 from traceprobe.timeline.tiny_kernels import tiny_kernels
 from traceprobe.verdict.thresholds import FIXED
 
@@ -105,6 +107,7 @@ def rank_summary(
         attention=UNSET if on_cpu else _attention(account, inside, trace),
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
         forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
+        repeated_collectives=_repeated_collectives(account, chosen),
         tiny_kernels=UNSET if on_cpu else _tiny_kernels(account, inside, trace),
         top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
@@ -217,6 +220,19 @@ def _forward_only(
         iterations=found.iterations,
         operators=_most(found.operators, MAX_NAME),
         lines=_most(found.lines, MAX_NAME),
+    )
+
+
+def _repeated_collectives(
+    account: DeviceTimeline, chosen: Int64s
+) -> RepeatedCollectives | UnsetType:
+    used = account.index[chosen].tolist() if len(account.index) else []
+    ops = account.ops.filter(pl.col("iteration").is_in(used))
+    found = repeated_collectives(ops, FIXED.small_message)
+    if found is None:
+        return UNSET
+    return RepeatedCollectives(
+        passes=found.passes, reduced_ns=found.reduced_ns, gathered_ns=found.gathered_ns
     )
 
 

@@ -21,6 +21,18 @@ class SetUpCalls(msgspec.Struct, frozen=True, kw_only=True):
     longest_ns: int
 
 
+class Updates(msgspec.Struct, frozen=True, kw_only=True):
+    """Kernels of the optimizer from the first to the last that is named like an update.
+
+    What it has before, as norms of gradients that are logged or clipped, no other form of the
+    optimizer makes cheaper.
+    """
+
+    kernels_per_step: float
+    launch_ns: int
+    """Host time between their launches."""
+
+
 class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     """What a partition cannot say, per used iteration or over the whole capture."""
 
@@ -72,6 +84,8 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     phase_launch_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
     """Host time between the launches of kernels of one phase that follow each other; not there
     without such kernels."""
+    updates: Updates | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no kernel is named like an update, and in older reports."""
     loader_in_process: bool = False
     """A `DataLoader` with `num_workers=0` loads on the step thread, as the name of its range says;
     false where no name tells."""

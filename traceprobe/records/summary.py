@@ -18,6 +18,7 @@ from traceprobe.records.kernel_counters import KernelCounters
 from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.operator_calls import OperatorCalls
+from traceprobe.records.repeated_collectives import RepeatedCollectives
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 from traceprobe.records.tiny_kernels import TinyKernels
 
@@ -204,6 +205,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     forward_only: ForwardOnly | msgspec.UnsetType = msgspec.UNSET
     """Not there where a backward pass goes through all forward work that has numbers of autograd,
     and in older reports."""
+    repeated_collectives: RepeatedCollectives | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no backward pass before an update repeats those of another, and in older
+    reports."""
     tiny_kernels: TinyKernels | msgspec.UnsetType = msgspec.UNSET
     """Not there without any, on a CPU, and in older reports."""
     top_kernels: list[KernelShare]
@@ -266,6 +270,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.double_precision.problems()
         if self.forward_only is not msgspec.UNSET:
             yield from self.forward_only.problems()
+        if self.repeated_collectives is not msgspec.UNSET:
+            yield from self.repeated_collectives.problems()
         if self.tiny_kernels is not msgspec.UNSET:
             yield from self.tiny_kernels.problems()
         if self.launches is not msgspec.UNSET:

@@ -49,6 +49,7 @@ SUBJECTS = {
     "prefetch-drained": "io",
     "recompilation": "overhead",
     "recomputation": "compute",
+    "repeated-collectives": "communication",
     "small-kernels": "overhead",
     "synchronization": "overhead",
     "tf32-off": "compute",

@@ -103,14 +103,18 @@ def process_timeline(
     waiting = rows_of(waits, "thread", step_thread)
     blocked = union(waiting["t0"].to_numpy(), waiting["t1"].to_numpy())
     ops = ops.with_columns(iteration=iteration, phase=phase)
-    others = (marks.select("optimizer") | marks.select("data")) & (marks.thread == step_thread)
+    data = marks.select("data") & (marks.thread == step_thread)
+    loading = union(marks.t0[data], marks.t1[data])
+    others = marks.select("optimizer") & (marks.thread == step_thread)
     networks = rows_named(operators, trace.names, _of_network)
     computing = merge(
+        loading,
         union(marks.t0[others], marks.t1[others]),
         union(networks["t0"].to_numpy(), networks["t1"].to_numpy()),
     )
     quiet = quiet_stretches(
-        *(ops, calls, work, inside, computing, blocked, {step_thread, *threads}, step_thread),
+        *(ops, calls, work, inside, loading, computing, blocked),
+        *({step_thread, *threads}, step_thread),
         reading={i for i in ops["name"].unique().to_list() if trace.names[i] in _READS},
     )
     return ProcessTimeline(

@@ -4,9 +4,9 @@ No thread that launches work makes a call or runs an operator then. Without a ra
 what the process waited for is told by its neighbours: a batch that is copied to the device at
 either end was waited for (trainers that fetch one batch ahead copy first and wait then); results
 that were copied to the host are being worked on, by a simulator, a metric, a checkpoint, and values
-that are read one after the other, with nothing learnt in between, are acted on, or printed. And a
-step that goes on with its backward pass or its update has had its batch: whatever the host did
-there, it did not wait for data.
+that are read one after the other, with nothing learnt in between, are acted on, or printed. A
+step that goes on with its backward pass or its update has had its batch, and before a loader is
+asked for one nobody waits for it: whatever the host did there, it did not wait for data.
 
 A host that runs operators is not quiet. But operators that launch nothing, until a batch is copied,
 run on the CPU, and make that batch: the loop is its own loader.
@@ -51,7 +51,8 @@ class Quiet(NamedTuple):
 
     Args:
         data: a batch was probably waited for, or made by operators of the CPU. host: results were
-            worked on, or the host was busy in the midst of a step. unknown: the rest.
+            worked on, or the host was busy in the midst of a step, or before it asked for a batch.
+            unknown: the rest.
     """
 
     data: Intervals
@@ -94,6 +95,7 @@ def quiet_stretches(
     calls: pl.DataFrame,
     work: pl.DataFrame,
     named: Intervals,
+    loading: Intervals,
     computing: Intervals,
     blocked: Intervals,
     threads: set[int],
@@ -106,7 +108,7 @@ def quiet_stretches(
         ops: its GPU ops with `iteration` and `phase`. calls: its host calls. work: its rows of
             `HOST_WORK`.
         named: when its step thread is inside a range that names a phase, compiles, or collects
-            garbage.
+            garbage. loading: when it is inside one of a loader.
         computing: when its operators may be of a network, an optimizer or a loader that is known.
         blocked: when it waits in the operating system; empty where that is not recorded.
         threads: those that launch work, and the step thread, `step_thread`.
@@ -123,9 +125,10 @@ def quiet_stretches(
     begin, end = launches.begin, rows["launch_t1"].to_numpy()
     calling, working = (_on_threads(each, threads) for each in (calls, work))
     driven = merge(union(begin, np.maximum(end, begin + 1)), calling, named)
-    free = launches.outside(merge(driven, working))
+    free = launches.outside(merge(driven, working, loading))
     # Where operators are recorded, so is a loader.
-    quiet = _told_by_neighbours(launches, free, blocked, acting=bool(len(working.t0) or reading))
+    acting = bool(len(working.t0) or reading)
+    quiet = _told_by_neighbours(launches, free, loading, blocked, acting=acting)
     made = _made_by_operators(
         launches, launches.outside(merge(driven, computing)), working, computing
     )
@@ -147,11 +150,17 @@ def _launches(rows: pl.DataFrame, step_thread: int, reading: set[int]) -> _Launc
 
 
 def _told_by_neighbours(
-    launches: _Launches, stretches: Intervals, blocked: Intervals, *, acting: bool
+    launches: _Launches,
+    stretches: Intervals,
+    loading: Intervals,
+    blocked: Intervals,
+    *,
+    acting: bool,
 ) -> Quiet:
-    """Quiet stretches by what is launched around them.
+    """Quiet stretches by what is launched, and asked of a loader, around them.
 
     Args:
+        loading, blocked: as in `quiet_stretches`.
         acting: whether values that are read in a row may be acted on.
     """
     if not len(stretches.t0):
@@ -162,13 +171,14 @@ def _told_by_neighbours(
     # After a scalar, as of a loss that is printed, either may follow; a thread that waits for
     # another process or a file does not work on results.
     waits = 2 * _inside(blocked, stretches) >= stretches.t1 - stretches.t0
-    waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
+    asks_later = _between(loading.t0, stretches.t1, launches.begin[after])
+    waited = ~asks_later & ((~result & (batch[before] | batch[after])) | (~worked_on & waits))
     acted = np.zeros(len(before), dtype=np.bool_)
     if acting:
         read = result & ~worked_on
         between = _between_reads(launches, stretches, before, after)
         acted = ~waits & (between | _acts_on(launches.rows, before, after, read))
-    busy = ~waited & (worked_on | acted | _goes_on(launches, before, after))
+    busy = ~waited & (asks_later | worked_on | acted | _goes_on(launches, before, after))
 
     def chosen(which: Bools) -> Intervals:
         return Intervals(stretches.t0[which], stretches.t1[which])
@@ -191,6 +201,11 @@ def _made_by_operators(
     )
     made &= 2 * _inside(working, stretches) >= stretches.t1 - stretches.t0
     return Intervals(stretches.t0[made], stretches.t1[made])
+
+
+def _between(times: Int64s, low: Int64s, high: Int64s) -> Bools:
+    """Whether any of some ascending times is from `low` to `high`."""
+    return np.searchsorted(times, low) < np.searchsorted(times, high, "right")
 
 
 def _inside(times: Intervals, stretches: Intervals) -> Int64s:

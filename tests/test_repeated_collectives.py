@@ -1,0 +1,161 @@
+"""Collectives that every backward pass before an update makes again: found, and told."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from msgspec.structs import replace
+
+from tests import records
+from tests.records import communication
+from tests.report_factory import make_collectives
+from tests.test_findings import find
+from tests.test_verdict import step
+from traceprobe.model.codes import UNKNOWN, Kind, Operation
+from traceprobe.model.taxonomy import Phase
+from traceprobe.records.repeated_collectives import RepeatedCollectives as Record
+from traceprobe.timeline.repeated_collectives import RepeatedCollectives, repeated_collectives
+
+KERNELS = {
+    "F": Phase.FORWARD,
+    "B": Phase.BACKWARD,
+    "R": Phase.RECOMPUTE,
+    "O": Phase.OPTIMIZER,
+}
+MESSAGES = {
+    "a": (Operation.ALL_REDUCE, 25_000_000),
+    "b": (Operation.ALL_REDUCE, 8_000_000),
+    "loss": (Operation.ALL_REDUCE, 4),
+    "scatter": (Operation.REDUCE_SCATTER, 4_000_000),
+    "gather": (Operation.ALL_GATHER, 4_000_000),
+    "buffers": (Operation.BROADCAST, 9_000_000),
+}
+NS = 1_000
+"""Of each op, kernel or message."""
+
+
+def launched(*steps):
+    """Ops in launch order, a string of words for each iteration."""
+    words = [(k, word) for k, step_ in enumerate(steps) for word in step_.split()]
+    rows = []
+    for at, (iteration, word) in enumerate(words):
+        operation, size = MESSAGES.get(word, (UNKNOWN, UNKNOWN))
+        rows.append(
+            {
+                "iteration": iteration,
+                "kind": int(Kind.KERNEL if word in KERNELS else Kind.COMM),
+                "phase": int(KERNELS.get(word, UNKNOWN)),
+                "operation": int(operation),
+                "bytes": size,
+                "thread": 1,
+                "launch_t0": at * 10,
+                "t0": at * NS,
+                "t1": (at + 1) * NS,
+            }
+        )
+    return pl.DataFrame(rows)
+
+
+def repeated(*steps):
+    return repeated_collectives(launched(*steps), 1e6)
+
+
+def test_gradients_that_each_pass_reduces_are_reduced_again():
+    accumulating = "F F B a B b F B a B b F B a B b O O"
+    assert repeated(accumulating, accumulating) == RepeatedCollectives(3, 2 * 4 * NS, 0)
+
+
+def test_what_is_needed_after_each_pass_or_is_no_gradient_does_not_count():
+    accumulating = "F B a loss buffers F B loss a buffers O"
+    assert repeated(accumulating) == RepeatedCollectives(2, NS, 0)
+
+
+@pytest.mark.parametrize(
+    "iterations",
+    [
+        ["F B a B b O"] * 3,
+        ["F B F B a B b O"] * 3,
+        ["F B a B b O F B a O"],
+        ["F B a O F B a O"],
+        ["F B a F B b O"],
+        ["F a B a F a B a O"],
+        ["F B a F B a O", "F B a F B a F B a O"],
+        ["F B gather F B gather O"],
+        ["F B F B O a"],
+        ["a b a b"],
+        ["F B F B O"],
+    ],
+    ids=[
+        "one pass",
+        "no_sync",
+        "two models",
+        "updates between",
+        "other sizes",
+        "a model that is split",
+        "as many passes as never before",
+        "features of a batch",
+        "averaged parameters",
+        "no kernels",
+        "one rank",
+    ],
+)
+def test_nothing_is_said_of_other_communication(iterations):
+    assert repeated(*iterations) is None
+
+
+def test_shards_are_gathered_once_for_all_passes():
+    one = "gather F gather F gather R B gather R B"
+    found = repeated(f"{one} {one} scatter O")
+    assert found == RepeatedCollectives(2, 0, 6 * NS)
+
+
+def test_shards_that_are_gathered_and_reduced_by_each_pass():
+    one = "gather F B scatter"
+    assert repeated(f"{one} {one} O") == RepeatedCollectives(2, NS, NS)
+
+
+def test_shards_of_other_sizes_are_not_taken_for_the_same():
+    assert repeated("gather F B F B scatter O") is None
+
+
+def rank(reduced, gathered, passes=4, share=100):
+    """A rank whose collectives last 100 ms a step and repeat so many ms of these."""
+    ns = 1_000_000 * records.STEPS
+    each = Record(passes=passes, reduced_ns=reduced * ns, gathered_ns=gathered * ns)
+    found = records.rank(
+        step(communication=share, optimizer=10), communication=communication(share)
+    )
+    groups = [replace(make_collectives(25_000_000, 4, records.STEPS), duration_ns=100 * ns)]
+    return replace(
+        found, summary=replace(found.summary, repeated_collectives=each, collectives=groups)
+    )
+
+
+@pytest.mark.parametrize(
+    ("reduced", "gathered", "says", "not_says"),
+    [(75, 0, "no_sync()", "reshard"), (0, 80, "reshard_after_forward=False", "no_sync()")],
+)
+def test_the_finding_says_what_to_do_once(reduced, gathered, says, not_says):
+    finding = find("repeated-collectives", rank(reduced, gathered))
+    assert finding.status == "warn"
+    assert says in finding.advice
+    assert not_says not in finding.advice
+    assert (
+        finding.evidence[0] == "4 backward passes before an update, each with the same collectives"
+    )
+    assert finding.saving_ms_per_step == pytest.approx(
+        (reduced + gathered)
+        / 100
+        * find("communication-exposed", rank(reduced, gathered)).saving_ms_per_step
+    )
+
+
+def test_a_rank_that_repeats_nothing_leaves_nothing_to_say():
+    silent = records.rank(step(communication=100), communication=communication(100))
+    assert find("repeated-collectives", silent).status == "not-applicable"
+    assert find("repeated-collectives", rank(75, 0), silent).status == "not-applicable"
+
+
+def test_hidden_communication_asks_for_nothing():
+    found = rank(75, 0, share=1)
+    assert find("repeated-collectives", found).status == "pass"

@@ -1,0 +1,153 @@
+"""Collectives that every backward pass before an update makes again, though one could for all.
+
+Gradients add up over the passes, so that reducing them after the last is enough, and parameters do
+not change before the update, so that gathering them once is. What is reduced in a forward pass is
+of another kind: results of a model that is split, or statistics of a batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
+from traceprobe.model.taxonomy import Phase
+
+_FORWARD, _BACKWARD, _UPDATE = range(3)
+_PARTS = {
+    int(Phase.FORWARD): _FORWARD,
+    int(Phase.BACKWARD): _BACKWARD,
+    int(Phase.RECOMPUTE): _BACKWARD,
+    int(Phase.OPTIMIZER): _UPDATE,
+}
+_REDUCTIONS = (int(Operation.ALL_REDUCE), int(Operation.REDUCE_SCATTER))
+_GATHER = int(Operation.ALL_GATHER)
+
+
+class RepeatedCollectives(msgspec.Struct, frozen=True):
+    """What need not be communicated for the same updates.
+
+    Args:
+        passes: backward passes of an update.
+        reduced_ns, gathered_ns: durations of reductions of gradients, and of gatherings of
+            parameters, that repeat others.
+    """
+
+    passes: int
+    reduced_ns: int
+    gathered_ns: int
+
+
+class _Messages(msgspec.Struct, frozen=True):
+    """Large messages by launch; arrays equally long.
+
+    Args:
+        update, backward_pass: numbers of the update and the pass that each is of.
+        part: what is computed around it, of `_PARTS`.
+    """
+
+    operation: Int64s
+    bytes: Int64s
+    ns: Int64s
+    update: Int64s
+    backward_pass: Int64s
+    part: Int64s
+
+    def of(self, which: Bools) -> _Messages:
+        columns = {name: getattr(self, name)[which] for name in self.__struct_fields__}
+        return _Messages(**columns)
+
+    def sizes(self) -> Counter[int]:
+        return Counter(self.bytes.tolist())
+
+
+def repeated_collectives(ops: pl.DataFrame, least_bytes: float) -> RepeatedCollectives | None:
+    """Those of one device; None where there are none.
+
+    Args:
+        ops: of judged iterations, with columns iteration, kind, phase, operation, bytes, thread,
+            launch_t0, t0, t1.
+        least_bytes: of a message that counts; smaller ones may be metrics.
+    """
+    messages, forward_reductions = _messages(ops, least_bytes)
+    reductions = messages.of(np.isin(messages.operation, _REDUCTIONS))
+    if forward_reductions or not len(reductions.bytes):
+        return None
+    shards = bool((reductions.operation == int(Operation.REDUCE_SCATTER)).any())
+    gathers = messages.of(messages.operation == _GATHER)
+    updates = np.unique(messages.update).tolist()
+    each = [messages.of(messages.update == update) for update in updates]
+    passes = {len(np.unique(one.backward_pass)) for one in each}
+    if len(passes) != 1 or (count := passes.pop()) < 2:
+        return None
+    reduced = _again(reductions, updates, count)
+    gathered = _gathered_again(gathers, updates, count) if shards else 0
+    if not reduced and not gathered:
+        return None
+    return RepeatedCollectives(count, reduced, gathered)
+
+
+def _messages(ops: pl.DataFrame, least_bytes: float) -> tuple[_Messages, bool]:
+    """The large messages, and whether any of them is a reduction in a forward pass."""
+    rows = ops.filter(pl.col("thread") != UNKNOWN).sort("launch_t0", "t0")
+    kind, phase, iteration, operation, size = (
+        rows[c].to_numpy() for c in ("kind", "phase", "iteration", "operation", "bytes")
+    )
+    part = np.full(len(rows), UNKNOWN)
+    for code, its_part in _PARTS.items():
+        part[(kind == int(Kind.KERNEL)) & (phase == code)] = its_part
+    kernels = np.flatnonzero(part != UNKNOWN)
+    wanted = (kind == int(Kind.COMM)) & (size >= least_bytes)
+    found = np.flatnonzero(wanted & np.isin(operation, (*_REDUCTIONS, _GATHER)))
+    if not len(kernels):
+        found = found[:0]
+    # A pass begins with the first forward kernel after a backward pass or an update.
+    now, before = part[kernels], np.concatenate([[_UPDATE], part[kernels[:-1]]])
+    fresh = np.diff(iteration[kernels], prepend=UNKNOWN) != 0
+    begins = (now == _FORWARD) & (before != _FORWARD)
+    passes = np.cumsum(begins | fresh)
+    updates = np.cumsum(((now != _UPDATE) & (before == _UPDATE)) | fresh)
+    # What is reduced was computed before, what is gathered is used after.
+    after = np.minimum(np.searchsorted(kernels, found), len(kernels) - 1)
+    around = np.where(operation[found] == _GATHER, after, np.maximum(after - 1, 0))
+    messages = _Messages(
+        operation=operation[found],
+        bytes=size[found],
+        ns=(rows["t1"] - rows["t0"]).to_numpy()[found],
+        update=updates[around],
+        backward_pass=passes[around],
+        part=now[around],
+    )
+    reduces = np.isin(messages.operation, _REDUCTIONS)
+    in_forward = bool((reduces & (messages.part == _FORWARD)).any())
+    return messages.of(messages.part != _UPDATE), in_forward
+
+
+def _same_in_all(messages: _Messages, updates: Sequence[int], count: int) -> bool:
+    """Whether each update's passes have messages of the same sizes."""
+    for update in updates:
+        own = messages.of(messages.update == update)
+        sizes = [own.of(own.backward_pass == k).sizes() for k in np.unique(own.backward_pass)]
+        if len(sizes) != count or any(one != sizes[0] for one in sizes):
+            return False
+    return True
+
+
+def _again(messages: _Messages, updates: Sequence[int], count: int) -> int:
+    """Time of all but one of the passes, ns; 0 where they differ."""
+    if not _same_in_all(messages, updates, count):
+        return 0
+    return round(int(messages.ns.sum()) * (count - 1) / count)
+
+
+def _gathered_again(gathers: _Messages, updates: Sequence[int], count: int) -> int:
+    """Time of all gathering but that of one forward pass, ns; 0 where passes differ."""
+    once = gathers.of(gathers.part == _FORWARD)
+    if not len(once.bytes) or not _same_in_all(once, updates, count):
+        return 0
+    needed = int(once.bytes.sum()) / count
+    return round(int(gathers.ns.sum()) * (1 - needed / int(gathers.bytes.sum())))
