@@ -475,6 +475,15 @@ def test_the_advice_is_about_what_most_calls_wait_for(copies, advice):
     assert find("synchronization", records.rank(step(), host=facts)).advice.startswith(advice)
 
 
+@pytest.mark.parametrize(
+    ("ms", "advice"), [(1, "Keep values on the GPU"), (2, "Whole tensors are copied to the host")]
+)
+def test_tensors_that_are_copied_to_the_host_are_worked_on_there(ms, advice):
+    facts = host(syncs_per_step=400.0, awaited_copies={"d2h": 399.0})
+    rank = records.rank(step(d2h=ms, optimizer=100), host=facts)
+    assert find("synchronization", rank).advice.startswith(advice)
+
+
 def test_a_call_that_waits_for_everything_is_left_out():
     facts = host(syncs_per_step=2.0, blocking_calls={"cudaDeviceSynchronize": 2.0})
     advice = find("synchronization", records.rank(step(), host=facts)).advice

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from tests import records
 from tests.lazy import Lazy
+from tests.report_factory import MS
 from tests.test_findings import evidence, find
 from traceprobe.findings.optimizer_cost import cheaper_updates
 from traceprobe.findings.optimizer_forms import FOREACH_FORM, FUSED_FORM
 from traceprobe.model.taxonomy import LEVELS
+from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.packed import Table
 from traceprobe.records.summary import KernelShare
 from traceprobe.records.tree import COLUMNS, Tree
@@ -39,6 +41,40 @@ def run(name, kernel=LOOP, device="gpu"):
         device=replace(rank.device, kind=device),
         summary=replace(rank.summary, top_kernels=listed, coverage=covered),
     )
+
+
+@pytest.mark.parametrize(("fused_ns", "advice"), [(50, "It is fused"), (49, "Use `fused=True`")])
+def test_a_program_with_two_optimizers_is_what_most_of_their_time_is(fused_ns, advice):
+    rank = run("Adagrad", FUSED)
+    times = ((FUSED, fused_ns), (MULTI, 50))
+    listed = [
+        KernelShare(name=name, phase="optimizer", count=1, total_ns=ns, mean_ns=float(ns))
+        for name, ns in times
+    ]
+    rank = replace(rank, summary=replace(rank.summary, top_kernels=listed))
+    assert find("optimizer-cost", rank).advice.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("filled_ms", "operator", "says"),
+    [
+        (20, "aten::embedding_dense_backward", True),
+        (19, "aten::embedding_dense_backward", False),
+        (20, "aten::embedding_backward", False),
+    ],
+)
+def test_large_tables_are_told_to_be_sparse(filled_ms, operator, says):
+    rank = run("Adagrad")
+    calls = [
+        OperatorCalls(
+            name=name, count=1, host_ns=1, operations=1, device_ns=ms * MS * records.STEPS
+        )
+        for name, ms in (("aten::fill_", filled_ms), (operator, 5))
+    ]
+    rank = replace(rank, summary=replace(rank.summary, operators=calls))
+    advice = find("optimizer-cost", rank).advice
+    assert ("sparse=True" in advice) == says
+    assert "Use `fused=True`" in advice
 
 
 @pytest.mark.parametrize(

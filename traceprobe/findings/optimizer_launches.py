@@ -7,7 +7,7 @@ from statistics import fmean
 from msgspec import UNSET, UnsetType
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.optimizer_cost import cheaper_updates
+from traceprobe.findings.optimizer_cost import cheaper_updates, whole_tables
 from traceprobe.findings.optimizer_forms import better_form, is_fused
 from traceprobe.findings.recorded_facts import whole
 from traceprobe.findings.rule import Answer, not_applicable, rule
@@ -18,10 +18,10 @@ from traceprobe.verdict.thresholds import FIXED
 @rule(
     "optimizer-launches",
     title="The optimizer launches many small kernels",
-    definition="Kernels per step in the optimizer, where none of those with most time is a fused "
-    "optimizer by its name. Where names tell its update, those before its first kernel and after "
-    "its last do not count, as norms of gradients. The saving is the exclusive time of the "
-    "optimizer and the idle time of `host-overhead`, but of that no more than the host spends "
+    definition="Kernels per step in the optimizer, where of those with most time less than half is "
+    "a fused optimizer's by its name. Where names tell its update, those before its first kernel "
+    "and after its last do not count, as norms of gradients. The saving is the exclusive time of "
+    "the optimizer and the idle time of `host-overhead`, but of that no more than the host spends "
     "between the launches that count.",
     verify="`host.phase_kernels.optimizer` falls to a few, and so does `partition_ns.optimizer`.",
     of_gpu=True,
@@ -44,7 +44,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
             _launches_of_fused(evidence) if warned else "",
         ],
         evidence.saving(most, "optimizer", *HOST_IDLE) if warned else None,
-        f"{better_form(evidence.ranks, on_cpu=False)}." if warned else "",
+        f"{whole_tables(evidence)}{better_form(evidence.ranks, on_cpu=False)}." if warned else "",
         [site for site in evidence.sites("optimizer") if site.line],  # kernels alone tell nothing
         changes=cheaper_updates(evidence),
     )

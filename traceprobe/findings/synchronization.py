@@ -60,7 +60,7 @@ def synchronization(evidence: Evidence) -> Answer:
             "again, as far as the calls delayed the host",
         ],
         evidence.saving(most, *classes) if waits.matters else None,
-        _advice(copies, _named(evidence), waits.per_step),
+        _advice(copies, _named(evidence), waits.per_step, _copied_us(evidence, copies)),
         evidence.sites("idle_sync"),
         Changes(removed=frozenset(removed), margin=FIXED.usual_margin if waits.reading_ms else 0.0),
     )
@@ -125,8 +125,20 @@ def _times(count: float) -> str:
     return "once" if count == 1 else f"{plain(count)} times"
 
 
-def _advice(copies: Mapping[str, float], calls: Mapping[str, float], count: float) -> str:
-    """What to change first, by what most calls wait for."""
+def _copied_us(evidence: Evidence, copies: Mapping[str, float]) -> float:
+    """How long a copy to the host takes the GPU, mean; 0 where calls wait for none."""
+    count = copies.get("d2h", 0.0)
+    return 1e3 * evidence.busy_ms("d2h") / count if count else 0.0
+
+
+def _advice(
+    copies: Mapping[str, float], calls: Mapping[str, float], count: float, copied_us: float
+) -> str:
+    """What to change first, by what most calls wait for.
+
+    Args:
+        copied_us: as of `_copied_us`.
+    """
     half = FIXED.mostly_copied * count
     if sum(n for name, n in calls.items() if "DeviceSynchronize" in name) > half:
         return (
@@ -142,6 +154,12 @@ def _advice(copies: Mapping[str, float], calls: Mapping[str, float], count: floa
         return (
             "Pin the memory that is copied (`pin_memory=True`), and copy with "
             "`non_blocking=True`: the host then waits for no copy."
+        )
+    if copies.get("d2h", 0.0) > half and copied_us >= FIXED.values_copied_us:
+        return (
+            "Whole tensors are copied to the host: do on the GPU what is done with them there (an "
+            "average of the weights, a metric), less often, or copy them together, with "
+            "`non_blocking=True` into pinned memory."
         )
     return (
         "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in the "

@@ -549,6 +549,12 @@ class Constants(msgspec.Struct, frozen=True):
         "their mean time is latency",
         "chosen: twice what a message of some bytes takes between GPUs of a machine",
     ] = 50.0
+    values_copied_us: Annotated[
+        float,
+        "µs",
+        "a copy to the host that brings more than a few values",
+        "chosen: twice what the copy of `.item()` takes on an H200 (2.3 µs measured)",
+    ] = 5.0
     small_message: Annotated[
         float, "bytes", "its start costs more than its bytes", "chosen: on most links"
     ] = 1e6
@@ -607,6 +613,12 @@ class Constants(msgspec.Struct, frozen=True):
     optimizer_launches: Annotated[
         int, "kernels per step", "many for an optimizer", "several times a fused one's of 100 M"
     ] = 20
+    filled_tables: Annotated[
+        float,
+        STEP,
+        "filling dense gradients of embeddings matters",
+        "chosen: an update moves five times as many bytes and more",
+    ] = 0.02
     optimizer_worth: Annotated[
         float, STEP, "a fused optimizer is worth it", "chosen: it takes one word"
     ] = 0.01
