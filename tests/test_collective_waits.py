@@ -274,6 +274,42 @@ def test_the_straggler_has_more_of_something_than_the_others(late, cause):
     assert (run.straggler_rank, run.straggler_cause) == (1, cause)
 
 
+WAIT = 12_000
+
+
+def first_waits(number, *, late, named="data_loading"):
+    """A rank whose step 0 begins long before the others; a late one has its first op at the end."""
+    script = Script(Process(1_000 * (number + 1), rank=number), world_size=2)
+    for k in range(STEPS):
+        at = k * PITCH
+        begin = at - WAIT if k == 0 else at
+        script.range(f"step {k}", begin, at + PITCH)
+        if k == 0 and late and named:
+            script.range(named, begin, at)
+        first = at if late else begin
+        script.op("kernel", first + 600, first + 700, (first + 60, first + 70))
+        script.op("comm", first + 1_000, at + 2_000, (first + 80, first + 90), stream=COMM_STREAM)
+        script.op("kernel", at + 2_500, at + 9_000, (at + 100, at + 110))
+    return script.build()
+
+
+def test_what_a_rank_waits_for_before_its_first_operation_makes_it_late():
+    report = analyze(first_waits(0, late=True), first_waits(1, late=False))
+    assert (report.run.straggler_rank, report.run.straggler_cause) == (0, "io")
+    assert report.run.skew_causes["io"] == pytest.approx(1, abs=0.02)
+    others = report.ranks[1].summary.step_ms.mean
+    assert others > report.ranks[0].summary.step_ms.mean
+    waited = report.run.straggler_wait_ns / 1e6
+    assert waited < others
+    told = " ".join(report_summary._straggler(report))
+    assert f"of each {others * 1e3:.1f} µs step" in told
+
+
+def test_without_a_range_of_a_loader_nobody_knows_why_it_comes_late():
+    report = analyze(first_waits(0, late=True, named=None), first_waits(1, late=False))
+    assert (report.run.straggler_rank, report.run.straggler_cause) == (0, "other")
+
+
 def test_a_few_ranks_that_come_last_by_turns_are_named_together():
     """Of six ranks, the second and the fifth are late in turns."""
     few = ((4_000, 5_000), (6_000, 9_000)), ((2_000, 5_000), (8_000, 9_000))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
+from traceprobe.records.run import Run, straggler_of
 from traceprobe.replay.tasks import RankSchedule
 from traceprobe.verdict.thresholds import FIXED
 
@@ -35,14 +36,20 @@ def with_loaders(
         now: step, ms; without a profiler where that is known.
     """
     waiting = [_waiting(p, rank, now) for p, rank in zip(schedules, ranks, strict=True)]
+    late = straggler_of(report.run) if _late_loader(report.run) else None
     # A rank that waits for no data beside one that does waits for that rank.
     some = max(waiting) >= WAITING_HOST
     return [
         schedule
-        if some and waited < LATE_LOADER
+        if (some or late not in (None, rank.rank)) and waited < LATE_LOADER
         else _with_loader(schedule, report, rank, waited, now)
         for schedule, waited, rank in zip(schedules, waiting, ranks, strict=True)
     ]
+
+
+def _late_loader(run: Run | None) -> bool:
+    """Whether the others wait for one rank because of its loader."""
+    return run is not None and run.straggler_cause == "io"
 
 
 def _waiting(schedule: RankSchedule, rank: Rank, now: float) -> float:

@@ -14,7 +14,14 @@ import polars as pl
 from traceprobe.model.codes import UNKNOWN, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, measure_until, union
+from traceprobe.timeline.intervals import (
+    EMPTY,
+    Intervals,
+    intersect,
+    measure_between,
+    measure_until,
+    union,
+)
 from traceprobe.timeline.partition import compute_intervals
 
 IS_COLLECTIVE = (pl.col("kind") == int(Kind.COMM)) & (pl.col("operation") != int(Operation.COPY))
@@ -108,6 +115,11 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
         "window": window,
         "end": rows["t1"].to_numpy(),
     }
+    spent = {until: _spent_until(timeline, at) for until, at in instants.items()}
+    first = (window == timeline.edges[0]) if len(rows) else np.zeros(0, dtype=np.bool_)
+    head = _first_wait(timeline) * first
+    spent["window"]["io"] = spent["window"]["io"] - head
+    spent["begin"]["io"] = spent["begin"]["io"] - head * rows["begin"].is_null().to_numpy()
     return rows.select(
         pl.Series("step", labels, pl.String),
         "iteration",
@@ -115,10 +127,24 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
         *("group", "operation", "group_size", "bytes", "t0", "t1", "follows"),
         *(
             pl.Series(f"{name}_{until}", values, pl.Int64)
-            for until, at in instants.items()
-            for name, values in _spent_until(timeline, at).items()
+            for until, each in spent.items()
+            for name, values in each.items()
         ),
     ).select(pl.col(column).cast(kind) for column, kind in TABLE.items())
+
+
+def _first_wait(timeline: DeviceTimeline) -> int:
+    """How long the first iteration waited in ranges of a loader before its window, ns.
+
+    A window begins with its first operation, and what comes before is of the window before it. The
+    first one has none, while other ranks wait in it for this one.
+    """
+    marker, index = timeline.process.marker, timeline.index
+    if marker is None or not len(index) or index[0] == UNKNOWN:
+        return 0
+    start, begin = int(marker.starts[index[0]]), int(timeline.edges[0])
+    waits = timeline.process.host.data_annotated
+    return int(measure_between(waits, np.array([start]), np.array([max(start, begin)]))[0])
 
 
 def _spent_until(timeline: DeviceTimeline, instants: Int64s) -> dict[str, Int64s]:

@@ -288,7 +288,9 @@ def _straggler(report: Report) -> list[str]:
     known = run.straggler_cause not in (None, "other")
     cause = f" ({label_of(run.straggler_cause or '')})" if known else ""
     waits = f"the others wait for rank {run.straggler_rank}{cause}"
-    step_ms, effect = mean_step_ms(report.ranks), report.quality.observer_effect
+    # The window of a rank that is late begins when it is there, so that its steps may be shorter.
+    others = [rank for rank in report.ranks if rank.rank != run.straggler_rank]
+    step_ms, effect = mean_step_ms(others), report.quality.observer_effect
     if not isinstance(run.unseen_skew_ms, UnsetType):
         unprofiled_ms = None if effect is None else effect.unprofiled_step_ms
         time = f"{significant(run.unseen_skew_ms)} ms"
