@@ -169,6 +169,22 @@ def test_many_messages_that_take_no_time_are_small(count, us, size, small):
     assert any("messages are small" in said for said in finding.evidence) is small
 
 
+@pytest.mark.parametrize(
+    ("broadcasts", "reductions", "says"),
+    [(300, 3, "flatten"), (29, 3, "bucket_cap_mb"), (40, 60, "bucket_cap_mb")],
+    ids=["a tensor each", "of buffers", "and more reductions"],
+)
+def test_many_broadcasts_are_joined(broadcasts, reductions, says):
+    groups = [
+        make_collectives(1_000, broadcasts, records.STEPS, "broadcast"),
+        make_collectives(1_000, reductions, records.STEPS),
+    ]
+    count = float(broadcasts + reductions)
+    rank = talking(float(reductions), count, size=int(1_000 * count))
+    rank = replace(rank, summary=replace(rank.summary, collectives=groups))
+    assert says in find("communication-exposed", rank).advice
+
+
 def test_buffers_that_are_sent_in_every_step_are_named():
     group = CollectiveGroup(
         operation="broadcast",

@@ -67,6 +67,13 @@ FEWER = Remedy(
     _LESS,
     Changes(bucket_mb=FIXED.bucket_mb),
 )
+FLAT = Remedy(
+    "Send fewer and larger messages: most are broadcasts of single tensors; flatten these into one "
+    "(`torch.cat`), broadcast that, and split it again.",
+    _LESS,
+    Changes(bucket_mb=FIXED.bucket_mb),
+    gradients=False,
+)
 EARLIER = Remedy(
     "Reduce during the backward pass, as DDP does: now no communication is hidden. Several "
     "messages (a smaller `bucket_cap_mb`, the default first bucket) let the first start early.",
@@ -112,7 +119,7 @@ def _fitting(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct
     if half and sum(exposed[name] for name in SHARDED) > half:
         return SHARDS
     if small:
-        return FEWER
+        return FLAT if _mostly_broadcasts(evidence) else FEWER
     backward = evidence.busy_ms("backward", "recompute")
     if 0 < backward < transfer_ms:
         return TOO_LONG
@@ -163,6 +170,14 @@ def brief(evidence: Evidence) -> bool:
     if not count or fmean(per_step) < FIXED.many_messages:
         return False
     return sum(group.duration_ns for group in groups) / count < 1e3 * FIXED.brief_message_us
+
+
+def _mostly_broadcasts(evidence: Evidence) -> bool:
+    """Whether most messages are broadcasts, and more than DDP makes of a model's buffers."""
+    groups = [group for rank in evidence.ranks for group in rank.summary.collectives]
+    each = [group.count_per_step or 0.0 for group in groups if group.operation == "broadcast"]
+    count = sum(group.count_per_step or 0.0 for group in groups)
+    return sum(each) >= FIXED.many_messages * len(evidence.ranks) and 2 * sum(each) > count
 
 
 def _exposed_ns(evidence: Evidence) -> Counter[str]:
