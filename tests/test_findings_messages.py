@@ -12,6 +12,7 @@ from tests.test_findings import evidence, find, found
 from tests.test_verdict import step
 from traceprobe.findings.message_advice import remedy
 from traceprobe.records.summary import CollectiveGroup
+from traceprobe.replay.scenario import Changes
 
 
 def talking(all_reduces, collectives=None, size=None, share=100):
@@ -171,7 +172,7 @@ def test_many_messages_that_take_no_time_are_small(count, us, size, small):
 
 @pytest.mark.parametrize(
     ("broadcasts", "reductions", "says"),
-    [(300, 3, "flatten"), (29, 3, "bucket_cap_mb"), (40, 60, "bucket_cap_mb")],
+    [(300, 3, "flatten"), (29, 3, "broadcast_buffers"), (40, 60, "bucket_cap_mb")],
     ids=["a tensor each", "of buffers", "and more reductions"],
 )
 def test_many_broadcasts_are_joined(broadcasts, reductions, says):
@@ -183,6 +184,27 @@ def test_many_broadcasts_are_joined(broadcasts, reductions, says):
     rank = talking(float(reductions), count, size=int(1_000 * count))
     rank = replace(rank, summary=replace(rank.summary, collectives=groups))
     assert says in find("communication-exposed", rank).advice
+
+
+@pytest.mark.parametrize(
+    ("reductions", "changes"),
+    [(1, {"speedup": {"communication": 4.0}}), (0, {"removed": {"communication"}}), (3, None)],
+)
+def test_broadcasts_that_are_most_of_it_come_first(reductions, changes):
+    counts = {"broadcast": 3, "all_reduce": reductions}
+    groups = [
+        make_collectives(10**8, count, records.STEPS, operation)
+        for operation, count in counts.items()
+        if count
+    ]
+    rank = talking(float(reductions), 3.0 + reductions, size=10**8 * (3 + reductions))
+    rank = replace(rank, summary=replace(rank.summary, collectives=groups))
+    advice = find("communication-exposed", rank).advice
+    assert "broadcast_buffers=False" in advice
+    assert advice.startswith("Most of it is broadcasts") == (changes is not None)
+    if changes is not None:
+        found = remedy(evidence(rank), 100.0, small=False, overlap_pct=0.0).changes
+        assert found == Changes(**changes)
 
 
 def test_buffers_that_are_sent_in_every_step_are_named():

@@ -44,7 +44,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
     overlap = fmean(c.overlap_pct for c in communication)
     broadcasts = _broadcasts(evidence)
     whole_ms = transfer_ms(evidence)
-    found = remedy(evidence, whole_ms, small=small or short, overlap_pct=overlap)
+    found = remedy(evidence, whole_ms, small=small or short, overlap_pct=overlap, matters=matters)
     advice = [found.first, found.then]
     if matters and broadcasts and found.gradients:
         advice.insert(1, BUFFERS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import msgspec
@@ -62,6 +62,13 @@ SHARDS = Remedy(
     gradients=False,
     hides=True,
 )
+BROADCASTS = Remedy(
+    "Most of it is broadcasts. Where DDP makes them, of buffers such as a queue of samples, set "
+    "`broadcast_buffers=False` if these need not be the same on all ranks; where the program makes "
+    "them, of parameters, send them beside work that does not need them.",
+    _LESS,
+    gradients=False,
+)
 FEWER = Remedy(
     "Send fewer and larger messages: raise `bucket_cap_mb`.",
     _LESS,
@@ -92,14 +99,25 @@ OVERLAP = Remedy(
 )
 
 
-def remedy(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct: float) -> Remedy:
+def remedy(
+    evidence: Evidence,
+    transfer_ms: float,
+    *,
+    small: bool,
+    overlap_pct: float,
+    matters: bool = True,
+) -> Remedy:
     """What fits this run, with all that it is played with.
 
     Args:
         transfer_ms: what all messages of a step take, hidden or not.
         small: whether the messages are small.
         overlap_pct: how much of communication is hidden.
+        matters: whether there is enough of it to look for what makes it.
     """
+    exposed = _exposed_ns(evidence)
+    if matters and _mostly(exposed, "broadcast") and not _mostly_broadcasts(evidence):
+        return replace(BROADCASTS, changes=_without("broadcast", exposed))
     found = _fitting(evidence, transfer_ms, small=small, overlap_pct=overlap_pct)
     if not found.hides:
         return found
@@ -113,10 +131,9 @@ def _fitting(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct
     if evidence.busy_ms("forward") and not evidence.busy_ms(*_OF_TRAINING):
         return FORWARD_ONLY
     exposed = _exposed_ns(evidence)
-    half = sum(exposed.values()) / 2
-    if half and sum(exposed[name] for name in EXCHANGED) > half:
+    if _mostly(exposed, *EXCHANGED):
         return EXCHANGE
-    if half and sum(exposed[name] for name in SHARDED) > half:
+    if _mostly(exposed, *SHARDED):
         return SHARDS
     if small:
         return FLAT if _mostly_broadcasts(evidence) else FEWER
@@ -170,6 +187,21 @@ def brief(evidence: Evidence) -> bool:
     if not count or fmean(per_step) < FIXED.many_messages:
         return False
     return sum(group.duration_ns for group in groups) / count < 1e3 * FIXED.brief_message_us
+
+
+def _mostly(exposed: Mapping[str, int], *operations: str) -> bool:
+    """Whether more than half of the exposed time is of some operations."""
+    mine = sum(exposed.get(name, 0) for name in operations)
+    return 2 * mine > sum(exposed.values())
+
+
+def _without(operation: str, exposed: Mapping[str, int]) -> Changes:
+    """Communication without an operation, by what of the exposed time is left."""
+    whole = sum(exposed.values())
+    left = whole - exposed[operation]
+    if not left:
+        return Changes(removed=frozenset({"communication"}))
+    return Changes(speedup={"communication": round(whole / left, 3)})
 
 
 def _mostly_broadcasts(evidence: Evidence) -> bool:
