@@ -107,6 +107,26 @@ def test_launches_of_an_optimizer_name_the_line_that_updates(tmp_path):
     assert (site.line, site.part) == ("train.py(57): train", 1.0)
 
 
+def test_passes_in_the_closure_of_an_optimizer_are_not_placed_in_its_step(tmp_path):
+    """As Lightning has them."""
+    script = Script()
+    for k in range(6):
+        at = k * 10_000 * US
+        script.range(f"step {k}", at, at + 9_900 * US)
+        script.range("Optimizer.step#AdamW.step", at + US, at + 9_890 * US)
+        script.range("forward", at + 10 * US, at + 200 * US)
+        script.operator("aten::gelu", at + 15 * US, at + 50 * US)
+        launch = (at + 20 * US, at + 30 * US)
+        script.op("kernel", at + 40 * US, at + 9_000 * US, launch, name="elementwise_kernel")
+        launch = (at + 9_100 * US, at + 9_110 * US)
+        script.op("kernel", at + 9_120 * US, at + 9_800 * US, launch, name="elementwise_kernel")
+    _, found = findings_of(script, tmp_path)
+    (site,) = found["unfused-kernels"].sites
+    assert (site.within, site.call) == ("forward", "aten::gelu")
+    (update,) = found["optimizer-cost"].sites
+    assert update.within == "Optimizer.step#AdamW.step"
+
+
 def test_long_iterations_name_what_they_have_more_of(tmp_path):
     _, found = findings_of(loop(12, checkpoint=5), tmp_path)
     (site, *_) = found["long-iterations"].sites

@@ -127,6 +127,14 @@ def find_sites(owners: pl.DataFrame, where: pl.Expr | None = None) -> list[Site]
     ]
 
 
+def _own_range() -> pl.Expr:
+    """The range; of forward and backward pass without the optimizer whose closure they are in."""
+    inner = pl.col("range").str.replace(r"^Optimizer\.step#\w+\.step( / )?", "")
+    passes = pl.col("class").is_in(("forward", "backward", "recompute"))
+    own = pl.when(passes).then(inner).otherwise("range")
+    return pl.when(own != "").then(own)
+
+
 def _tree(rank: Rank | None) -> pl.DataFrame:
     """Nodes that own time or operations themselves; of no rank none."""
     if rank is None or not isinstance(rank.tree, Tree):
@@ -137,7 +145,7 @@ def _tree(rank: Rank | None) -> pl.DataFrame:
     return with_own_counts(tree).select(
         "class",
         innermost(tree, "line").alias("line"),
-        pl.coalesce("module", "range").alias("within"),
+        pl.coalesce("module", _own_range()).alias("within"),
         pl.coalesce(innermost(tree, "operator"), "call", "kernel").alias("call"),
         "kernel",
         # An owner of idle time is a kernel only where it ended a gap.
