@@ -46,8 +46,8 @@ def host_pauses(evidence: Evidence) -> Answer:
             more_without_profiler(evidence, ms),
         ],
         evidence.saving(evidence.spared_ms(ms), "idle_host"),
-        f"{where}: move what the host does there off the step, into another thread or process, do "
-        f"it less often, or on the GPU.{_compiles(evidence)}",
+        f"{where}: move that work off the step, into another thread or process, do it less often, "
+        f"or on the GPU.{_compiles(evidence)}",
         sites,
         Changes(removed=frozenset({"pauses"})),
     )
