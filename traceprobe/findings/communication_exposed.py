@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.message_advice import brief, remedy
+from traceprobe.findings.message_advice import brief, per_step, remedy
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted, plain
 from traceprobe.verdict.pipeline import bubble_ms
@@ -42,7 +42,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
     small = matters and size is not None and size < FIXED.small_message
     short = matters and size is None and brief(evidence)
     overlap = fmean(c.overlap_pct for c in communication)
-    broadcasts = _broadcasts(evidence)
+    broadcasts = per_step(evidence, "broadcast")
     whole_ms = transfer_ms(evidence)
     found = remedy(evidence, whole_ms, small=small or short, overlap_pct=overlap, matters=matters)
     advice = [found.first, found.then]
@@ -64,14 +64,6 @@ def communication_exposed(evidence: Evidence) -> Answer:
         evidence.saving(whole_ms, "communication"),
         " ".join(filter(None, advice)),
         changes=found.changes,
-    )
-
-
-def _broadcasts(evidence: Evidence) -> float:
-    """Broadcasts per step, mean over the ranks."""
-    return fmean(
-        sum(g.count_per_step or 0 for g in r.summary.collectives if g.operation == "broadcast")
-        for r in evidence.ranks
     )
 
 

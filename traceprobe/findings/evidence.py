@@ -15,7 +15,6 @@ from traceprobe.formatting import per, percent, significant
 from traceprobe.model.sidecar import Block, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, KERNEL_PHASES, TRANSFERS
 from traceprobe.records.class_bound import UNSEEN
-from traceprobe.records.host_activity import HostActivity
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms, removable_ms
@@ -424,22 +423,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         The host cannot be earlier by more than it spends between them; of the optimizer, between
         those of its update, where names tell it.
         """
-        each = [(_launching_ns(r.summary.host, phase), r.summary.steps) for r in self.ranks]
+        each = [(r.summary.host.launching_ns(phase), r.summary.steps) for r in self.ranks]
         return min(self.host_ms(), fmean(ns / steps for ns, steps in each) / 1e6)
-
-    @property
-    def updating(self) -> float:
-        """Part of what the host spends between the optimizer's launches that is for its update.
-
-        1 where no kernel tells where an update begins.
-        """
-        hosts = [rank.summary.host for rank in self.ranks]
-        whole = [
-            0 if host.phase_launch_ns is UNSET else host.phase_launch_ns.get("optimizer", 0)
-            for host in hosts
-        ]
-        own = [_launching_ns(host, "optimizer") for host in hosts]
-        return min(sum(own) / sum(whole), 1.0) if all(whole) else 1.0
 
     def worst(self, *classes: str) -> str:
         """The rank with the largest share, as a phrase; empty for a single rank."""
@@ -459,10 +444,3 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def of_steps(self, spent: Iterable[tuple[float, int]]) -> float:
         """Mean of the ranks, ms per step, of ns and the steps of those ranks that have any."""
         return sum(ns / steps for ns, steps in spent) / len(self.ranks) / 1e6
-
-
-def _launching_ns(host: HostActivity, phase: str) -> int:
-    """Host time between launches of a phase; of the optimizer of its update, where it is known."""
-    if phase == "optimizer" and host.updates is not UNSET:
-        return host.updates.launch_ns
-    return 0 if host.phase_launch_ns is UNSET else host.phase_launch_ns.get(phase, 0)

@@ -118,7 +118,7 @@ def remedy(
     exposed = _exposed_ns(evidence)
     if matters and _mostly(exposed, "broadcast") and not _mostly_broadcasts(evidence):
         return replace(BROADCASTS, changes=_without("broadcast", exposed))
-    found = _fitting(evidence, transfer_ms, small=small, overlap_pct=overlap_pct)
+    found = _fitting(evidence, exposed, transfer_ms, small=small, overlap_pct=overlap_pct)
     if not found.hides:
         return found
     phases = ("backward", "recompute") if found.gradients else ("forward", "backward", "recompute")
@@ -127,10 +127,16 @@ def remedy(
     return replace(found, changes=_hidden(evidence, transfer_ms, phases, cost))
 
 
-def _fitting(evidence: Evidence, transfer_ms: float, *, small: bool, overlap_pct: float) -> Remedy:
+def _fitting(
+    evidence: Evidence,
+    exposed: Mapping[str, int],
+    transfer_ms: float,
+    *,
+    small: bool,
+    overlap_pct: float,
+) -> Remedy:
     if evidence.busy_ms("forward") and not evidence.busy_ms(*_OF_TRAINING):
         return FORWARD_ONLY
-    exposed = _exposed_ns(evidence)
     if _mostly(exposed, *EXCHANGED):
         return EXCHANGE
     if _mostly(exposed, *SHARDED):
@@ -204,12 +210,22 @@ def _without(operation: str, exposed: Mapping[str, int]) -> Changes:
     return Changes(speedup={"communication": round(whole / left, 3)})
 
 
+def per_step(evidence: Evidence, *operations: str) -> float:
+    """Messages per step of some operations, or of all without any; mean over the ranks."""
+    return fmean(
+        sum(
+            group.count_per_step or 0
+            for group in rank.summary.collectives
+            if not operations or group.operation in operations
+        )
+        for rank in evidence.ranks
+    )
+
+
 def _mostly_broadcasts(evidence: Evidence) -> bool:
     """Whether most messages are broadcasts, and more than DDP makes of a model's buffers."""
-    groups = [group for rank in evidence.ranks for group in rank.summary.collectives]
-    each = [group.count_per_step or 0.0 for group in groups if group.operation == "broadcast"]
-    count = sum(group.count_per_step or 0.0 for group in groups)
-    return sum(each) >= FIXED.many_messages * len(evidence.ranks) and 2 * sum(each) > count
+    count = per_step(evidence, "broadcast")
+    return count >= FIXED.many_messages and 2 * count > per_step(evidence)
 
 
 def _exposed_ns(evidence: Evidence) -> Counter[str]:

@@ -51,6 +51,9 @@ def host_activity(
         (pl.col("t1") - pl.col("t0")).filter(is_kernel).mean().alias("duration"),
         (pl.col("t0") - pl.col("launch_t1")).filter(is_kernel & launched).median().alias("delay"),
     ).row(0)
+    launched_kernels = inside.filter(is_kernel & launched).sort(
+        "thread", "launch_t1", maintain_order=True
+    )
     process = account.process
     calls = process.calls.select("thread", "t0", "call", "name", "blocking")
     if process.marker is not None and len(account.index):
@@ -73,8 +76,8 @@ def host_activity(
         garbage_collections=collected(account, chosen, names) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
         blocks_per_step=_blocks(inside, steps) or UNSET,
-        phase_launch_ns=_phase_launches(inside) or UNSET,
-        updates=UNSET if on_cpu else _updates(inside, names, steps) or UNSET,
+        phase_launch_ns=_phase_launches(launched_kernels) or UNSET,
+        updates=UNSET if on_cpu else _updates(launched_kernels, names, steps) or UNSET,
         loader_in_process=any(
             _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
         ),
@@ -175,29 +178,28 @@ def _awaited_copies(calls: pl.DataFrame, ops: pl.DataFrame, steps: int) -> dict[
     return {way: round(count / steps, 3) for way, count in counts.items() if count}
 
 
-def _phase_launches(inside: pl.DataFrame) -> dict[str, int]:
-    """Host time between the launches of kernels of the same phase that follow each other, ns."""
-    kind, thread, launched, phase = (
-        inside[c].to_numpy() for c in ("kind", "thread", "launch_t1", "phase")
-    )
-    rows = np.flatnonzero((kind == int(Kind.KERNEL)) & (thread != UNKNOWN))
-    rows = rows[np.lexsort((launched[rows], thread[rows]))]
-    before, after = rows[:-1], rows[1:]
-    same = (thread[before] == thread[after]) & (phase[before] == phase[after])
-    before, after = before[same], after[same]
-    apart = launched[after] - launched[before]
+def _phase_launches(launched: pl.DataFrame) -> dict[str, int]:
+    """Host time between the launches of kernels of the same phase that follow each other, ns.
+
+    Args:
+        launched: kernels by thread and launch.
+    """
+    thread, phase, at = (launched[c].to_numpy() for c in ("thread", "phase", "launch_t1"))
+    same = (thread[:-1] == thread[1:]) & (phase[:-1] == phase[1:])
+    apart, phase = np.diff(at)[same], phase[1:][same]
     return {
-        each.name.lower(): int(apart[phase[after] == each].sum())
+        each.name.lower(): int(apart[phase == each].sum())
         for each in Phase
-        if (phase[after] == each).any()
+        if (phase == each).any()
     }
 
 
-def _updates(inside: pl.DataFrame, names: Sequence[str], steps: int) -> Updates | None:
-    """Of each stretch of the optimizer's launches those from the first update to the last."""
-    launched = inside.filter(
-        (pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN)
-    ).sort("thread", "launch_t1")
+def _updates(launched: pl.DataFrame, names: Sequence[str], steps: int) -> Updates | None:
+    """Of each stretch of the optimizer's launches those from the first update to the last.
+
+    Args:
+        launched: as in `_phase_launches`.
+    """
     thread, phase, at = (launched[c].to_numpy() for c in ("thread", "phase", "launch_t1"))
     optimizer = phase == int(Phase.OPTIMIZER)
     named = optimizer & is_update(launched["name"].to_numpy(), names, of_tensors=True)

@@ -89,3 +89,14 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     loader_in_process: bool = False
     """A `DataLoader` with `num_workers=0` loads on the step thread, as the name of its range says;
     false where no name tells."""
+
+    def launching_ns(self, phase: str) -> int:
+        """Time between launches of a phase; of the optimizer of its update, where it is known."""
+        if phase == "optimizer" and self.updates is not msgspec.UNSET:
+            return self.updates.launch_ns
+        return self.phase_launching_ns(phase)
+
+    def phase_launching_ns(self, phase: str) -> int:
+        """Time between all launches of a phase; 0 where it has none."""
+        known = self.phase_launch_ns
+        return 0 if known is msgspec.UNSET else known.get(phase, 0)

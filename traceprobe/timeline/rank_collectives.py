@@ -14,14 +14,7 @@ import polars as pl
 from traceprobe.model.codes import UNKNOWN, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import (
-    EMPTY,
-    Intervals,
-    intersect,
-    measure_between,
-    measure_until,
-    union,
-)
+from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, measure_until, union
 from traceprobe.timeline.partition import compute_intervals
 
 IS_COLLECTIVE = (pl.col("kind") == int(Kind.COMM)) & (pl.col("operation") != int(Operation.COPY))
@@ -116,8 +109,7 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
         "end": rows["t1"].to_numpy(),
     }
     spent = {until: _spent_until(timeline, at) for until, at in instants.items()}
-    first = (window == timeline.edges[0]) if len(rows) else np.zeros(0, dtype=np.bool_)
-    head = _first_wait(timeline) * first
+    head = _first_wait(timeline) * (window == timeline.edges[0])
     spent["window"]["io"] = spent["window"]["io"] - head
     spent["begin"]["io"] = spent["begin"]["io"] - head * rows["begin"].is_null().to_numpy()
     return rows.select(
@@ -142,9 +134,9 @@ def _first_wait(timeline: DeviceTimeline) -> int:
     marker, index = timeline.process.marker, timeline.index
     if marker is None or not len(index) or index[0] == UNKNOWN:
         return 0
-    start, begin = int(marker.starts[index[0]]), int(timeline.edges[0])
-    waits = timeline.process.host.data_annotated
-    return int(measure_between(waits, np.array([start]), np.array([max(start, begin)]))[0])
+    ends = np.array([marker.starts[index[0]], timeline.edges[0]])
+    before, until = measure_until(timeline.process.host.data_annotated, ends)
+    return max(int(until - before), 0)
 
 
 def _spent_until(timeline: DeviceTimeline, instants: Int64s) -> dict[str, Int64s]:

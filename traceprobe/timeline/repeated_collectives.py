@@ -73,9 +73,12 @@ def repeated_collectives(ops: pl.DataFrame, least_bytes: float) -> RepeatedColle
             launch_t0, t0, t1.
         least_bytes: of a message that counts; smaller ones may be metrics.
     """
-    messages, forward_reductions = _messages(ops, least_bytes)
+    large = ops["bytes"] >= least_bytes
+    if not (large & ops["operation"].is_in(_REDUCTIONS)).any():
+        return None
+    messages = _messages(ops, least_bytes)
     reductions = messages.of(np.isin(messages.operation, _REDUCTIONS))
-    if forward_reductions or not len(reductions.bytes):
+    if not len(reductions.bytes) or (reductions.part == _FORWARD).any():
         return None
     shards = bool((reductions.operation == int(Operation.REDUCE_SCATTER)).any())
     gathers = messages.of(messages.operation == _GATHER)
@@ -91,8 +94,8 @@ def repeated_collectives(ops: pl.DataFrame, least_bytes: float) -> RepeatedColle
     return RepeatedCollectives(count, reduced, gathered)
 
 
-def _messages(ops: pl.DataFrame, least_bytes: float) -> tuple[_Messages, bool]:
-    """The large messages, and whether any of them is a reduction in a forward pass."""
+def _messages(ops: pl.DataFrame, least_bytes: float) -> _Messages:
+    """The large messages of forward and backward passes."""
     rows = ops.filter(pl.col("thread") != UNKNOWN).sort("launch_t0", "t0")
     kind, phase, iteration, operation, size = (
         rows[c].to_numpy() for c in ("kind", "phase", "iteration", "operation", "bytes")
@@ -122,9 +125,7 @@ def _messages(ops: pl.DataFrame, least_bytes: float) -> tuple[_Messages, bool]:
         backward_pass=passes[around],
         part=now[around],
     )
-    reduces = np.isin(messages.operation, _REDUCTIONS)
-    in_forward = bool((reduces & (messages.part == _FORWARD)).any())
-    return messages.of(messages.part != _UPDATE), in_forward
+    return messages.of(messages.part != _UPDATE)
 
 
 def _same_in_all(messages: _Messages, updates: Sequence[int], count: int) -> bool:
