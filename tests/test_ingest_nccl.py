@@ -278,3 +278,33 @@ def test_ranges_of_other_threads_and_other_names_say_nothing(tmp_path):
     path = write(tmp_path / "thread", [("AllReduce", 150)], calls)
     nsight.edit(path, "UPDATE NVTX_EVENTS SET globalTid = globalTid + 1")
     assert traceprobe.load(path).gpu_ops["bytes"].to_list() == [UNKNOWN]
+
+
+def warnings(folder, kernels, calls, **options):
+    return traceprobe.load(write(folder, kernels, calls, **options)).quality.warnings
+
+
+FIVE = [("ncclAllReduce", 100 * i, 100 * i + 60, None) for i in range(1, 6)]
+
+
+def kernels_of(calls):
+    return [("AllReduce_Sum_f32", start + 20) for _, start, _, _ in calls]
+
+
+def test_a_process_whose_calls_have_no_kernels_lost_records(tmp_path):
+    """Seen where `cudaProfilerStop` of one rank ended the range of all (Nsight Systems 2025.3)."""
+    said = warnings(tmp_path, kernels_of(FIVE), FIVE, pids=(PID, PID + 1))
+    assert said["calls-unrecorded"].startswith("5 calls of NCCL have no kernel")
+    assert f"process {PID + 1} " in said["calls-unrecorded"]
+
+
+@pytest.mark.parametrize("pids", [(PID,), (PID, PID + 1)])
+def test_without_a_process_that_has_all_kernels_nothing_is_said_to_be_lost(tmp_path, pids):
+    """A communicator of one rank launches nothing, and calls of a graph run at its replays."""
+    assert "calls-unrecorded" not in warnings(tmp_path, kernels_of(FIVE)[::2], FIVE, pids=pids)
+
+
+def test_calls_outside_of_the_capture_need_no_kernels(tmp_path):
+    later = [("ncclAllReduce", 1_000_000 + i, 1_000_001 + i, None) for i in range(9)]
+    said = warnings(tmp_path, kernels_of(FIVE), FIVE + later)
+    assert "calls-unrecorded" not in said

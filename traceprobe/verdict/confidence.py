@@ -20,8 +20,9 @@ from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 DAMAGE = frozenset(
     {
-        *("clock-offset", "damaged-tables", "duplicate-rows", "filtered-export"),
-        *("graph-launches-unrecorded", "gzip-checksum", "implausible-calibration"),
+        *("calls-unrecorded", "clock-offset", "damaged-tables", "duplicate-rows"),
+        *("filtered-export", "graph-launches-unrecorded", "gzip-checksum"),
+        "implausible-calibration",
         *("impossible-durations", "missing-pages", "no-real-tables", "overlapping-kernels"),
         *("oversized-events", "ranks-contradicted", "several-processes", "shared-gpu"),
         *("starts-before-launch", "truncated-file", "unfinished-write", "zero-durations"),

@@ -111,7 +111,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
         warn_of_overlaps(gpu, quality)
         events = ordering.result()
     known = facts.trace_metadata(db, quality)
-    gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"))
+    gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"), quality)
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
     ranges, operators = nsight_ranges.host_ranges(db, names, last, quality)
     waits = host_waits(db)

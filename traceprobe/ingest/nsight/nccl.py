@@ -24,12 +24,15 @@ from traceprobe.ingest.nsight.tables import MISSING, Database
 from traceprobe.ingest.plausibility import plausible_sizes
 from traceprobe.ingest.untrusted_values import MOST_BYTES
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
+from traceprobe.model.quality import Quality
 from traceprobe.model.sidecar import MAX_RANKS
 
 _TABLE = "NVTX_EVENTS"
 _CALL = re.compile(r"nccl[A-Z]")
 _MOST_CALLS = 10_000
 """Registered names of calls, of which NCCL has 30; a query can hold only so much text."""
+_MANY_MISSING = 0.1
+"""Part of the calls: a capture that ends within a step lacks the kernels of the last ones."""
 _NESTING = {"ncclGroupStart": 1, "ncclGroupEnd": -1}
 _FIELDS = {
     "message": re.compile(r"message size", re.IGNORECASE),
@@ -41,13 +44,18 @@ _SAID = ("operation", "message", "communicator", "group_size")
 
 
 def collective_columns(
-    db: Database, gpu: Mapping[str, Any], names: NameTable, world_size: int | None
+    db: Database,
+    gpu: Mapping[str, Any],
+    names: NameTable,
+    world_size: int | None,
+    quality: Quality,
 ) -> dict[str, Int64s]:
     """Columns `operation`, `group`, `group_size` and `bytes` of GPU ops.
 
     Args:
         gpu: columns of GPU ops with their launch sites; `pid` is the serialised process.
         world_size: ranks of the run, if known.
+        quality: is warned where processes lack kernels that they asked for.
     """
     unknown = np.full(len(gpu["kind"]), UNKNOWN, dtype=np.int64)
     found = {
@@ -60,7 +68,9 @@ def collective_columns(
     calls = _calls(db) if len(comm) else None
     if calls is None:
         return found
-    rows, call = _launched_by(_sites(_sized(calls, world_size)), gpu, comm)
+    sites = _sites(_sized(calls, world_size))
+    _warn_of_missing_kernels(sites, gpu, comm, quality)
+    rows, call = _launched_by(sites, gpu, comm)
     has_operation, has_size = call["operation"] != int(Operation.OTHER), _is_size(call["message"])
     found["operation"][rows[has_operation]] = call["operation"][has_operation]
     found["bytes"][rows[has_size]] = call["message"][has_size]
@@ -180,6 +190,40 @@ def _together(calls: pl.DataFrame) -> pl.DataFrame:
         shared("group_size", UNKNOWN),
         pl.when(mixed | (message == UNKNOWN).any()).then(UNKNOWN).otherwise(total).alias("message"),
     )
+
+
+def _warn_of_missing_kernels(
+    sites: pl.DataFrame, gpu: Mapping[str, Any], comm: Int64s, quality: Quality
+) -> None:
+    """Warn of processes with fewer kernels than calls, where another one has all of its own.
+
+    Ranges are kept apart from what CUPTI records. Where one process ends the capture range of all,
+    as `--capture-range=cudaProfilerApi` does, what CUPTI had not yet handed over of others is lost.
+    """
+    launched = gpu["launch_t0"][gpu["linked"]]
+    if not len(launched):
+        return
+    process, start, end = sites["thread"].to_numpy() >> 24, sites["start"], sites["end"]
+    asked = process[(end >= launched.min()) & (start <= launched.max())]
+    seen = gpu["pid"][comm]
+    # What is captured for a graph runs at its replays.
+    replaying = np.unique(gpu["pid"][gpu["graph"]])
+    counts = {
+        int(one): (int((asked == one).sum()), int((seen == one).sum()))
+        for one in np.setdiff1d(asked, replaying)
+    }
+    if not any(kernels >= calls for calls, kernels in counts.values()):
+        return
+    for one, (calls, kernels) in counts.items():
+        if kernels < (1 - _MANY_MISSING) * calls:
+            quality.damaged(
+                "calls-unrecorded",
+                calls - kernels,
+                "calls of NCCL have no kernel, while another process has all of its own: the "
+                f"profiler lost part of what process {one & 0xFFFFFF} did, and idle time there may "
+                "be work. Let all ranks wait (`torch.distributed.barrier()`, then a second or two) "
+                "before the first one ends the capture range, or record without a range.",
+            )
 
 
 def _launched_by(

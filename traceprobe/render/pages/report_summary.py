@@ -31,6 +31,7 @@ MAX_FIRST = 180
 """Characters of the first advice."""
 _MISLEADING = (
     "busy-machine",
+    "calls-unrecorded",
     "inference-server",
     "missing-pages",
     "truncated-file",
