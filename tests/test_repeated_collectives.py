@@ -14,7 +14,11 @@ from tests.test_verdict import step
 from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.model.taxonomy import Phase
 from traceprobe.records.repeated_collectives import RepeatedCollectives as Record
-from traceprobe.timeline.repeated_collectives import RepeatedCollectives, repeated_collectives
+from traceprobe.timeline.repeated_collectives import (
+    Large,
+    RepeatedCollectives,
+    repeated_collectives,
+)
 
 KERNELS = {
     "F": Phase.FORWARD,
@@ -32,6 +36,9 @@ MESSAGES = {
 }
 NS = 1_000
 """Of each op, kernel or message."""
+
+
+LARGE = Large(bytes=1e6, part=0.02, unlike=1.5)
 
 
 def launched(*steps):
@@ -57,7 +64,7 @@ def launched(*steps):
 
 
 def repeated(*steps):
-    return repeated_collectives(launched(*steps), 1e6)
+    return repeated_collectives(launched(*steps), LARGE)
 
 
 def test_gradients_that_each_pass_reduces_are_reduced_again():
@@ -116,6 +123,43 @@ def test_shards_that_are_gathered_and_reduced_by_each_pass():
 
 def test_shards_of_other_sizes_are_not_taken_for_the_same():
     assert repeated("gather F B F B scatter O") is None
+
+
+def without_sizes(*steps, **ns):
+    """As `launched`, of an export that says how long messages take and not how large they are."""
+    words = [word for step_ in steps for word in step_.split()]
+    long = pl.Series([ns.get(word, NS) for word in words])
+    ops = launched(*steps).with_columns(
+        bytes=pl.lit(UNKNOWN), t0=long.cum_sum() - long, t1=long.cum_sum()
+    )
+    return repeated_collectives(ops, LARGE)
+
+
+def test_without_sizes_messages_that_last_as_long_are_the_same():
+    accumulating = "F B a B b F B a B b F B a B b O O"
+    assert without_sizes(accumulating, accumulating) == RepeatedCollectives(3, 2 * 4 * NS, 0)
+    one = "gather F gather F gather R B gather R B"
+    assert without_sizes(f"{one} {one} scatter O") == RepeatedCollectives(2, 0, 6 * NS)
+
+
+def test_without_sizes_messages_of_other_durations_or_operations_are_others():
+    assert without_sizes("F B a F B b O") == RepeatedCollectives(2, NS, 0)
+    assert without_sizes("F B a F B b O", b=2 * NS) is None
+    assert without_sizes("F B a F B scatter O") is None
+    assert without_sizes("F B a F B a b O") is None
+
+
+def test_without_sizes_what_takes_hardly_any_time_is_a_metric():
+    assert without_sizes("F loss B a F loss B a O", loss=NS // 100) == RepeatedCollectives(2, NS, 0)
+    assert without_sizes("F loss B a F loss B a O", loss=NS // 20) is None
+
+
+def test_one_late_rank_makes_no_other_messages():
+    ops = launched(*["F B a F B a O"] * 3).with_columns(bytes=pl.lit(UNKNOWN))
+    late = ops.with_columns(t1=pl.col("t1") + pl.Series([0, 0, 5 * NS, *[0] * (len(ops) - 3)]))
+    found = repeated_collectives(late, LARGE)
+    assert found is not None
+    assert found.passes == 2
 
 
 def rank(reduced, gathered, passes=4, share=100):

@@ -29,9 +29,10 @@ GATHER_ONCE = (
     title="Every micro-batch communicates what one could for all",
     definition="Collectives of 1 MB and more that each backward pass before an update makes with "
     "the same sizes: reductions of gradients, which add up over the passes, and gatherings of "
-    "sharded parameters, which do not change. Where anything is reduced in a forward pass the "
-    "model itself communicates, and nothing is said. The saving is their part of the transfer but "
-    "for one pass.",
+    "sharded parameters, which do not change. Where no size is known, as many that take 2 % of the "
+    "longest one's time and more, and together less than 1.5 times as long in one pass as in "
+    "another. Where anything is reduced in a forward pass the model itself communicates, and "
+    "nothing is said. The saving is their part of the transfer but for one pass.",
     verify="`collectives_per_step` falls to what one pass needs, and losses stay the same.",
 )
 def repeated_collectives(evidence: Evidence) -> Answer:

@@ -41,7 +41,7 @@ from traceprobe.timeline.double_precision import double_kernels
 from traceprobe.timeline.intervals import Intervals, count_begun
 from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
-from traceprobe.timeline.repeated_collectives import repeated_collectives
+from traceprobe.timeline.repeated_collectives import Large, repeated_collectives
 from traceprobe.timeline.tiny_kernels import tiny_kernels
 from traceprobe.verdict.thresholds import FIXED
 
@@ -228,7 +228,8 @@ def _repeated_collectives(
 ) -> RepeatedCollectives | UnsetType:
     used = account.index[chosen].tolist() if len(account.index) else []
     ops = account.ops.filter(pl.col("iteration").is_in(used))
-    found = repeated_collectives(ops, FIXED.small_message)
+    large = Large(FIXED.small_message, FIXED.small_message_part, FIXED.unlike_messages)
+    found = repeated_collectives(ops, large)
     if found is None:
         return UNSET
     return RepeatedCollectives(

@@ -2,7 +2,8 @@
 
 Gradients add up over the passes, so that reducing them after the last is enough, and parameters do
 not change before the update, so that gathering them once is. What is reduced in a forward pass is
-of another kind: results of a model that is split, or statistics of a batch.
+of another kind: results of a model that is split, or statistics of a batch. Where no trace says how
+large messages are, those that last as long are taken to be alike.
 """
 
 from __future__ import annotations
@@ -64,19 +65,45 @@ class _Messages(msgspec.Struct, frozen=True):
     def sizes(self) -> Counter[int]:
         return Counter(self.bytes.tolist())
 
+    def weights(self) -> Int64s:
+        """Bytes, or where they are not known the time that they take."""
+        return np.where(self.bytes == UNKNOWN, self.ns, self.bytes)
 
-def repeated_collectives(ops: pl.DataFrame, least_bytes: float) -> RepeatedCollectives | None:
+
+class Large(msgspec.Struct, frozen=True):
+    """Which messages count; smaller ones may be metrics.
+
+    Args:
+        bytes: of one, at least.
+        part: of the longest one's time, at least, where no sizes are known.
+        unlike: how many times as long those of a pass take that are others, where no sizes are
+            known.
+    """
+
+    bytes: float
+    part: float
+    unlike: float
+
+    def among(self, ops: pl.DataFrame) -> Bools:
+        """Whether each op is one."""
+        sent = ops["kind"].to_numpy() == int(Kind.COMM)
+        size, ns = ops["bytes"].to_numpy(), (ops["t1"] - ops["t0"]).to_numpy()
+        if not sent.any() or (size[sent] != UNKNOWN).any():
+            return np.asarray(sent & (size >= self.bytes))
+        return np.asarray(sent & (ns >= self.part * ns[sent].max()))
+
+
+def repeated_collectives(ops: pl.DataFrame, large: Large) -> RepeatedCollectives | None:
     """Those of one device; None where there are none.
 
     Args:
         ops: of judged iterations, with columns iteration, kind, phase, operation, bytes, thread,
             launch_t0, t0, t1.
-        least_bytes: of a message that counts; smaller ones may be metrics.
     """
-    large = ops["bytes"] >= least_bytes
-    if not (large & ops["operation"].is_in(_REDUCTIONS)).any():
+    counts = large.among(ops)
+    if not (counts & ops["operation"].is_in(_REDUCTIONS).to_numpy()).any():
         return None
-    messages = _messages(ops, least_bytes)
+    messages = _messages(ops, counts)
     reductions = messages.of(np.isin(messages.operation, _REDUCTIONS))
     if not len(reductions.bytes) or (reductions.part == _FORWARD).any():
         return None
@@ -87,16 +114,17 @@ def repeated_collectives(ops: pl.DataFrame, least_bytes: float) -> RepeatedColle
     passes = {len(np.unique(one.backward_pass)) for one in each}
     if len(passes) != 1 or (count := passes.pop()) < 2:
         return None
-    reduced = _again(reductions, updates, count)
-    gathered = _gathered_again(gathers, updates, count) if shards else 0
+    reduced = _again(reductions, updates, count, large.unlike)
+    gathered = _gathered_again(gathers, updates, count, large.unlike) if shards else 0
     if not reduced and not gathered:
         return None
     return RepeatedCollectives(count, reduced, gathered)
 
 
-def _messages(ops: pl.DataFrame, least_bytes: float) -> _Messages:
-    """The large messages of forward and backward passes."""
-    rows = ops.filter(pl.col("thread") != UNKNOWN).sort("launch_t0", "t0")
+def _messages(ops: pl.DataFrame, counts: Bools) -> _Messages:
+    """Those of the messages that count which forward and backward passes have."""
+    placed = ops.with_columns(counts=counts).filter(pl.col("thread") != UNKNOWN)
+    rows = placed.sort("launch_t0", "t0")
     kind, phase, iteration, operation, size = (
         rows[c].to_numpy() for c in ("kind", "phase", "iteration", "operation", "bytes")
     )
@@ -104,8 +132,8 @@ def _messages(ops: pl.DataFrame, least_bytes: float) -> _Messages:
     for code, its_part in _PARTS.items():
         part[(kind == int(Kind.KERNEL)) & (phase == code)] = its_part
     kernels = np.flatnonzero(part != UNKNOWN)
-    wanted = (kind == int(Kind.COMM)) & (size >= least_bytes)
-    found = np.flatnonzero(wanted & np.isin(operation, (*_REDUCTIONS, _GATHER)))
+    wanted = rows["counts"].to_numpy() & np.isin(operation, (*_REDUCTIONS, _GATHER))
+    found = np.flatnonzero(wanted)
     if not len(kernels):
         found = found[:0]
     # A pass begins with the first forward kernel after a backward pass or an update.
@@ -128,27 +156,45 @@ def _messages(ops: pl.DataFrame, least_bytes: float) -> _Messages:
     return messages.of(messages.part != _UPDATE)
 
 
-def _same_in_all(messages: _Messages, updates: Sequence[int], count: int) -> bool:
-    """Whether each update's passes have messages of the same sizes."""
+def _same_in_all(messages: _Messages, updates: Sequence[int], count: int, unlike: float) -> bool:
+    """Whether each update's passes have the same messages."""
+    passes = []
     for update in updates:
         own = messages.of(messages.update == update)
-        sizes = [own.of(own.backward_pass == k).sizes() for k in np.unique(own.backward_pass)]
-        if len(sizes) != count or any(one != sizes[0] for one in sizes):
+        each = [own.of(own.backward_pass == k) for k in np.unique(own.backward_pass)]
+        if len(each) != count:
             return False
-    return True
+        passes.append(each)
+    if (messages.bytes == UNKNOWN).any():
+        return _last_as_long(passes, unlike)
+    return all(one.sizes() == each[0].sizes() for each in passes for one in each)
 
 
-def _again(messages: _Messages, updates: Sequence[int], count: int) -> int:
+def _last_as_long(passes: Sequence[Sequence[_Messages]], unlike: float) -> bool:
+    """Whether the messages of all passes are as many, of the same kinds, and together as long.
+
+    The shortest of all updates counts: in others somebody may be late. One message of each pass may
+    wait for a rank that always is, so that the others are what tells.
+    """
+    first = passes[0][0].operation
+    if any(not np.array_equal(one.operation, first) for each in passes for one in each):
+        return False
+    shortest = np.min([[one.ns for one in each] for each in passes], axis=0)
+    of_pass = shortest.sum(axis=1)
+    return bool(of_pass.max() < unlike * of_pass.min())
+
+
+def _again(messages: _Messages, updates: Sequence[int], count: int, unlike: float) -> int:
     """Time of all but one of the passes, ns; 0 where they differ."""
-    if not _same_in_all(messages, updates, count):
+    if not _same_in_all(messages, updates, count, unlike):
         return 0
     return round(int(messages.ns.sum()) * (count - 1) / count)
 
 
-def _gathered_again(gathers: _Messages, updates: Sequence[int], count: int) -> int:
+def _gathered_again(gathers: _Messages, updates: Sequence[int], count: int, unlike: float) -> int:
     """Time of all gathering but that of one forward pass, ns; 0 where passes differ."""
     once = gathers.of(gathers.part == _FORWARD)
-    if not len(once.bytes) or not _same_in_all(once, updates, count):
+    if not len(once.bytes) or not _same_in_all(once, updates, count, unlike):
         return 0
-    needed = int(once.bytes.sum()) / count
-    return round(int(gathers.ns.sum()) * (1 - needed / int(gathers.bytes.sum())))
+    needed = int(once.weights().sum()) / count
+    return round(int(gathers.ns.sum()) * (1 - needed / int(gathers.weights().sum())))

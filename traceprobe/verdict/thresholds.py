@@ -558,6 +558,18 @@ class Constants(msgspec.Struct, frozen=True):
     small_message: Annotated[
         float, "bytes", "its start costs more than its bytes", "chosen: on most links"
     ] = 1e6
+    small_message_part: Annotated[
+        float,
+        "share of the longest message's time",
+        "as `small_message`, where no sizes are known",
+        "that of `small_message` in a bucket of DDP, 25 MB, and half of it to spare",
+    ] = 0.02
+    unlike_messages: Annotated[
+        float,
+        "ratio",
+        "passes whose messages take so much longer have others, where no sizes are known",
+        "measured: passes differ by 1.2 at most (two H200s over sockets)",
+    ] = 1.5
     bus_message: Annotated[
         float, "bytes", "a message that shows the speed of links", "chosen: below, latency counts"
     ] = 16e6
