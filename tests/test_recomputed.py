@@ -1,4 +1,4 @@
-"""Kernels of the forward pass that the backward pass launches again, told by fused attention."""
+"""Kernels of the forward pass that the backward pass launches again, told by those that say so."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ NAMES = {
     "g": "triton_poi_fused_gelu_view_9",
     "m": "Memset (Device)",
     "p": "triton_poi_fused__scaled_dot_product_cudnn_attention_nll_loss_forward_3",
+    "N": "void at::native::batch_norm_collect_statistics_kernel<at::native::Var, float, float>",
+    "b": "void at::native::batch_norm_backward_kernel<float, float, float, int>",
+    "C": "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize64x64x64",
+    "W": "sm90_xmma_wgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize64x64x64",
+    "<": "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float>",
+    ">": "void cudnn::engines_precompiled::nhwcToNchwKernel<float, float, float>",
+    "r": "void at::native::vectorized_elementwise_kernel<4, at::native::clamp_min_scalar<float>>",
 }
 LETTERS = list(NAMES)
 STEP, AUTOGRAD, REPLICA = 1, 2, 3
@@ -59,6 +66,29 @@ def test_a_layer_whose_last_kernels_are_not_needed_again():
 
 def test_memory_that_is_set_before_a_kernel_goes_with_it():
     assert told("LmAL", "dmLmALmdmaw") == ".mLmAL....."
+
+
+def test_convolutions_whose_normalisation_runs_again_do_too():
+    assert told("CNrCNr", "WbCNrCNrbWrbW") == "..CNrCN......"
+
+
+def test_the_gradient_of_a_transposed_convolution_is_none_that_runs_again():
+    assert told("CNrC", "CWbCNrbW") == "...CN..."
+
+
+def test_conversions_of_the_layout_go_with_their_convolution():
+    assert told("<C>N", "b<W><C>Nb<W>") == "....<C>N...."
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [
+        pytest.param("bCWbCW", id="convolutions like those of the forward pass"),
+        pytest.param("CNC", id="no gradient, so no backward pass"),
+    ],
+)
+def test_nothing_is_told_without_a_normalisation_that_runs_again(backward):
+    assert told("CNrCN", backward) == "." * len(backward)
 
 
 @pytest.mark.parametrize(
@@ -114,5 +144,40 @@ def test_what_no_call_launched_tells_nothing():
     ],
 )
 def test_fused_attention_by_the_names_of_other_libraries(forward, backward):
+    names = {**NAMES, "A": forward, "a": backward}
+    assert told("LAL", "dLALaw", names=names) == ".LAL.."
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        (
+            "void cudnn::bn_fw_tr_1C11_singleread<float, 512, true, 1, 2, 0>",
+            "void cudnn::bn_bw_1C11_singleread_fp16<512, 1, 1, 2, 20, true>",
+        ),
+        (
+            "void cudnn::batchnorm_fwtr_nhwc_semiPersist<__half, __half, float, 512>",
+            "void cudnn::batchnorm_bwtr_nhwc_semiPersist<__half, __half, float, 512>",
+        ),
+        (
+            "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>",
+            "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel_vectorized<T>",
+        ),
+        (
+            "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>",
+            "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernel1<float>",
+        ),
+        (
+            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false>",
+            "void (anonymous namespace)::softmax_warp_backward<float, float, float, 10, false>",
+        ),
+        ("_rms_norm_forward_kernel", "_rms_norm_backward_kernel"),
+        (
+            "void transformer_engine::normalization::ln_fwd_tuned_kernel<Kernel_traits<float>>",
+            "void transformer_engine::normalization::ln_bwd_tuned_kernel<Kernel_traits<float>>",
+        ),
+    ],
+)
+def test_normalisation_and_softmax_by_the_names_of_libraries(forward, backward):
     names = {**NAMES, "A": forward, "a": backward}
     assert told("LAL", "dLALaw", names=names) == ".LAL.."

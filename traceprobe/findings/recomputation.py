@@ -11,18 +11,19 @@ from traceprobe.replay.scenario import Changes
     "recomputation",
     title="Activations are computed twice",
     definition="Exclusive time of forward operations that run again on the autograd thread. Where "
-    "no operator tells, as in compiled graphs, fused attention does: of a backward pass that "
-    "launches its forward kernel, the products that the forward pass launches too, and all between "
-    "them. The saving is all of it and the idle time of `host-overhead`, since their launches go "
-    "away too, but of that no more than the host spends between those launches.",
+    "no operator tells, as in compiled graphs, kernels of attention, normalisation and softmax do: "
+    "of a backward pass that launches their forward ones, these and the products that the forward "
+    "pass launches too, and all between them. The saving is all of it and the idle time of "
+    "`host-overhead`, since their launches go away too, but of that no more than the host spends "
+    "between those launches.",
     verify="`partition_ns.recompute` falls, peak memory rises.",
 )
 def recomputation(evidence: Evidence) -> Answer:
     """Forward operations that run again in the backward pass, to save memory."""
     if not evidence.observed("recompute") and "operators" not in evidence.profiled:
         return inconclusive(
-            "without operators and fused attention the trace does not tell forward work in the "
-            "backward pass apart"
+            "no operators, and no kernel of attention, norms or softmax shows forward work in the "
+            "backward pass"
         )
     if not evidence.observed("recompute"):
         return not_applicable("no forward work in the backward pass")

@@ -1,22 +1,28 @@
 """Forward kernels that the backward pass launches again, where no operator tells.
 
 Compiled graphs and Nsight's recordings do not say which kernels of a backward pass are activation
-checkpointing's. Fused attention does: forward and backward it has kernels of different names
-(`flash_fwd_kernel`, `flash_bwd_…`), and no gradient needs the forward one. Beside it products of
-matrices tell: the gradients of a layer have their operands in another layout than its own product,
-and so other kernels. What the backward pass launches of the forward pass's own kernels, with as
-many blocks, is a forward pass, and so is all that runs between two of them: wherever gradients are
-made, there is a product or attention of their own. What sets or copies memory of the device goes
-with the kernel that its thread launches next, as libraries clear their workspace before a product.
+checkpointing's. Some kernels do: fused attention, normalisation and softmax have other ones forward
+(`flash_fwd_kernel`, `batch_norm_collect_statistics_kernel`, `softmax_warp_forward`) than backward,
+and no gradient needs the forward ones. Beside them products of matrices tell: the gradients of a
+layer have their operands in another layout than its own product, and so other kernels. What the
+backward pass launches of the forward pass's own kernels, with as many blocks, is a forward pass.
+So is all that runs between two of them: wherever gradients are made, there is a product, or a
+gradient by its name. What sets or copies memory of the device goes with the kernel that its thread
+launches next, as libraries clear their workspace before a product, and conversions of the layout
+with the convolution that they are for.
 
-Without fused attention nothing is told. Attention in parts multiplies gradients by the kernels that
-made its scores, and the gradient of a transposed convolution is a convolution.
+A convolution tells less: the gradient of a transposed one is a convolution as of the forward pass.
+It runs again where what comes next of those that say their pass does.
+
+Without a forward kernel of that kind nothing is told. Attention in parts multiplies gradients by
+the kernels that made its scores.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -33,8 +39,24 @@ forward pass is theirs, for whatever else the forward pass has it."""
 _PREPARING = [int(Kind.MEMSET), int(Kind.D2D)]
 """What prepares the memory of a kernel."""
 _ATTENTION = "(flash|fmha|sdpa|attn|attention)"
-_FORWARD = re.compile(rf"{_ATTENTION}.*(fwd|fprop|forward)|fmha_cutlassF", re.IGNORECASE)
-_BACKWARD = re.compile(rf"{_ATTENTION}.*(bwd|bprop|backward)|fmha_cutlassB", re.IGNORECASE)
+_SAYS_FORWARD = re.compile(rf"{_ATTENTION}.*(fwd|fprop|forward)|fmha_cutlassF", re.IGNORECASE)
+_SAYS_BACKWARD = re.compile(
+    rf"{_ATTENTION}.*(bwd|bprop|backward)|fmha_cutlassB|wgrad", re.IGNORECASE
+)
+_CONVOLUTION = re.compile(r"conv|fprop|dgrad|implicit_gemm|winograd", re.IGNORECASE)
+_CONVERTED_BACK = re.compile(r"nhwc_?(to_?|2)nchw", re.IGNORECASE)
+_OF_ROWS = r"(norm|softmax|(?<![a-z])[bl]n)_?\w*?"
+_FORWARD_OF_ROWS = re.compile(
+    rf"{_OF_ROWS}(fwd|forward|fw_tr|fwtr)|batch_norm_(collect_statistics|transform_input)"
+    r"|layer_norm_kernel|RowwiseMoments",
+    re.IGNORECASE,
+)
+_BACKWARD_OF_ROWS = re.compile(
+    rf"{_OF_ROWS}(bwd|backward|bw_|bwtr|grad)|GammaBetaBackward", re.IGNORECASE
+)
+"""Normalisation and softmax, of PyTorch, cuDNN, MIOpen and libraries of fused kernels."""
+_COMPILED = re.compile("triton_|CudaCodeGen::|nvfuser")
+"""Compilers name a kernel by all that it holds, of both passes."""
 
 
 def computed_again(
@@ -42,9 +64,9 @@ def computed_again(
 ) -> Bools:
     """Which operations of one process compute activations for the backward pass again.
 
-    Looked at are threads other than the step's that launch the gradients of fused attention, and
-    their kernels of the backward pass; the forward pass is what other threads launched on the same
-    device.
+    Looked at are threads other than the step's that launch both kinds of kernels that say their
+    pass, and their kernels of the backward pass; the forward pass is what other threads launched on
+    the same device.
 
     Args:
         ops: with columns kind, device, thread, launch_t0, name and grid.
@@ -59,8 +81,8 @@ def computed_again(
     backward = launched & passes_back
     prepares = np.isin(kind, _PREPARING) & passes_back
     distinct = np.unique(ops["name"].to_numpy()[backward]).tolist()
-    attention = {n: _attention(names[n]) for n in distinct}
-    if not {Phase.FORWARD, Phase.BACKWARD} <= set(attention.values()):
+    says = {n: _pass(names[n]) for n in distinct}
+    if not {Phase.FORWARD, Phase.BACKWARD} <= set(says.values()):
         return again
     device, forward = ops["device"].to_numpy(), launched & (phase == int(Phase.FORWARD))
     at = ops["launch_t0"].to_numpy()
@@ -70,7 +92,7 @@ def computed_again(
         rows = np.flatnonzero(backward & here & own)
         rows = rows[np.argsort(at[rows], kind="stable")]
         theirs = np.flatnonzero(forward & here & ~own)
-        told = _told(ops[rows], ops[theirs], names, attention)
+        told = _told(ops[rows], ops[theirs], names, says)
         again[rows[told]] = True
         before = np.flatnonzero(prepares & here & own)
         again[before] = np.append(told, False)[np.searchsorted(at[rows], at[before])]
@@ -81,36 +103,80 @@ def _told(
     backward: pl.DataFrame,
     forward: pl.DataFrame,
     names: Sequence[str],
-    attention: dict[int, Phase | None],
+    says: dict[int, Phase | None],
 ) -> Bools:
     """Which kernels that a thread launches backward, in their order, are of a forward pass.
 
     Args:
         forward: kernels of the forward pass.
-        attention: what the kernels' names say of attention.
+        says: the pass that each kernel's name is of.
     """
     both = pl.concat([backward.select("name", "grid"), forward.select("name", "grid")])
     number = both.select(pl.struct("name", "grid").rank("dense")).to_series().to_numpy() - 1
     own, others = number[: len(backward)], number[len(backward) :]
     mine, theirs = (np.bincount(part, minlength=len(both)) for part in (own, others))
-    usual = (theirs > 0) & (mine <= MOST * theirs)
+    usual = ((theirs > 0) & (mine <= MOST * theirs))[own]
     distinct, of_row = numbered(backward["name"].to_numpy())
-    products = [kernel_class(names[n]).startswith("matmul") for n in distinct.tolist()]
-    product, passes = np.array(products)[of_row], [attention[n] for n in distinct.tolist()]
-    again: Bools = product & usual[own]
-    anchors = again & np.array([each is Phase.FORWARD for each in passes])[of_row]
-    if not anchors.any() or Phase.BACKWARD not in passes:
+    kinds = [_kind(names[n], says[n]) for n in distinct.tolist()]
+    kind = {field: np.array([getattr(k, field) for k in kinds])[of_row] for field in _Kind._fields}
+    if not (usual & kind["forward"]).any() or not kind["backward"].any():
         return np.zeros(len(backward), dtype=np.bool_)
-    # Of the nearest products before and after each kernel; at the ends there is none.
-    padded = np.concatenate([[False], again[product], [False]])
-    count = np.cumsum(product)
-    return np.where(product, again, padded[count] & padded[count + 1])
+    certain = kind["forward"] | kind["backward"]
+    again = usual & (kind["forward"] | kind["product"]) & ~kind["backward"]
+    _, following = _nearest(certain, again)
+    again &= ~kind["convolution"] | following
+    telling = certain | kind["product"]
+    before, after = _nearest(telling, again)
+    alike = [telling, kind["precedes"], kind["succeeds"]]
+    return np.select(alike, [again, after, before], before & after)
 
 
-def _attention(name: str) -> Phase | None:
-    """The pass that a kernel of fused attention is for; None for other kernels."""
-    if not kernel_class(name).startswith("matmul"):
+class _Kind(NamedTuple):
+    """What a kernel's name says of it.
+
+    Args:
+        convolution: one that says no pass.
+        forward, backward: the pass that it says.
+        precedes, succeeds: converts the layout for a convolution, or of what one made.
+    """
+
+    product: bool
+    convolution: bool
+    forward: bool
+    backward: bool
+    precedes: bool
+    succeeds: bool
+
+
+def _kind(name: str, says: Phase | None) -> _Kind:
+    product = kernel_class(name).startswith("matmul")
+    converts = kernel_class(name) == "layout"
+    made = bool(_CONVERTED_BACK.search(name))
+    return _Kind(
+        product=product,
+        convolution=product and says is None and bool(_CONVOLUTION.search(name)),
+        forward=says is Phase.FORWARD,
+        backward=says is Phase.BACKWARD,
+        precedes=converts and not made,
+        succeeds=converts and made,
+    )
+
+
+def _nearest(which: Bools, value: Bools) -> tuple[Bools, Bools]:
+    """Values of the nearest of those rows before and after each other row; at the ends false."""
+    padded = np.concatenate([[False], value[which], [False]])
+    count = np.cumsum(which)
+    return padded[count], padded[count + 1]
+
+
+def _pass(name: str) -> Phase | None:
+    """The pass that a kernel is for; None for one that does not say so."""
+    if _COMPILED.match(name):
         return None
-    if _BACKWARD.search(name):
+    if kernel_class(name).startswith("matmul"):
+        backward, forward = _SAYS_BACKWARD, _SAYS_FORWARD
+    else:
+        backward, forward = _BACKWARD_OF_ROWS, _FORWARD_OF_ROWS
+    if backward.search(name):
         return Phase.BACKWARD
-    return Phase.FORWARD if _FORWARD.search(name) else None
+    return Phase.FORWARD if forward.search(name) else None
