@@ -204,6 +204,17 @@ def updates_on_the_cpu(script, at, k):
     script.op("h2d", at + 51 * MS // 10, at + 58 * MS // 10, launch, bytes=2 * MS, pageable=True)
 
 
+def masks_one_element_at_a_time(script, at, k):
+    script.operator("VmappedVmappedModIndex", at + 2 * MS, at + 6 * MS)
+
+
+def test_attention_that_is_not_compiled_is_named_where_it_holds_the_gpu_up(tmp_path):
+    report = report_of(loop(masks_one_element_at_a_time), tmp_path)
+    host = finding(report, "host-overhead")
+    assert host.status == "fail"
+    assert "torch.compile(flex_attention)" in host.advice
+
+
 def test_an_optimizer_on_the_cpu_is_told_and_its_copies_are_no_batches(tmp_path):
     report = report_of(loop(updates_on_the_cpu), tmp_path)
     host = finding(report, "host-overhead")

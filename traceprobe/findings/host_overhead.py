@@ -25,6 +25,14 @@ _OFFLOADED = (
     "pass goes on."
 )
 
+_EAGER_FLEX = (
+    "Compile `flex_attention`: call what `torch.compile(flex_attention)` returns, one for all layers. "
+    "Uncompiled it runs masks and scores operator by operator, and keeps all scores in memory."
+)
+_OF_EAGER_FLEX = "ModIndex"
+"""Operator that looks a tensor up for one element of a mask, as no compiled one does (`torch.vmap`
+puts its own words before it)."""
+
 
 @rule(
     "host-overhead",
@@ -108,14 +116,16 @@ def host_overhead(evidence: Evidence) -> Answer:
             evidence.worst("idle_host", "idle_latency"),
         ],
         evidence.saving(left, *HOST_IDLE),
-        _OFFLOADED if moved else _advice(evidence),
+        _OFFLOADED if moved else _advice(evidence, sites),
         _without(sites, told, left) if named else sites,
         None if moved else fewer_launches(evidence),
     )
 
 
-def _advice(evidence: Evidence) -> str:
+def _advice(evidence: Evidence, sites: Sequence[Site]) -> str:
     """How to launch less: what the program does already is none."""
+    if any(site.call.endswith(_OF_EAGER_FLEX) for site in sites if site.call):
+        return _EAGER_FLEX
     if replays_graphs(evidence):
         trained = evidence.busy_ms("backward", "recompute", "optimizer")
         return (
