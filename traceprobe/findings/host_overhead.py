@@ -26,7 +26,7 @@ _OFFLOADED = (
 )
 
 _EAGER_FLEX = (
-    "Compile `flex_attention`: call what `torch.compile(flex_attention)` returns, one for all layers. "
+    "Compile `flex_attention`: call what `torch.compile(flex_attention)` returns, in all layers. "
     "Uncompiled it runs masks and scores operator by operator, and keeps all scores in memory."
 )
 _OF_EAGER_FLEX = "ModIndex"
