@@ -292,7 +292,6 @@ def kernels_of(calls):
 
 
 def test_a_process_whose_calls_have_no_kernels_lost_records(tmp_path):
-    """Seen where `cudaProfilerStop` of one rank ended the range of all (Nsight Systems 2025.3)."""
     said = warnings(tmp_path, kernels_of(FIVE), FIVE, pids=(PID, PID + 1))
     assert said["calls-unrecorded"].startswith("5 calls of NCCL have no kernel")
     assert f"process {PID + 1} " in said["calls-unrecorded"]

@@ -197,8 +197,9 @@ def _warn_of_missing_kernels(
 ) -> None:
     """Warn of processes with fewer kernels than calls, where another one has all of its own.
 
-    Ranges are kept apart from what CUPTI records. Where one process ends the capture range of all,
-    as `--capture-range=cudaProfilerApi` does, what CUPTI had not yet handed over of others is lost.
+    Ranges are kept apart from what CUPTI records, of which a process can lose what was not yet
+    handed over. Seen with Nsight Systems 2025.3 where two ranks ended by `os._exit` right after
+    `cudaProfilerStop`; not where both waited before and after it.
     """
     launched = gpu["launch_t0"][gpu["linked"]]
     if not len(launched):
@@ -221,8 +222,8 @@ def _warn_of_missing_kernels(
                 calls - kernels,
                 "calls of NCCL have no kernel, while another process has all of its own: the "
                 f"profiler lost part of what process {one & 0xFFFFFF} did, and idle time there may "
-                "be work. Let all ranks wait (`torch.distributed.barrier()`, then a second or two) "
-                "before the first one ends the capture range, or record without a range.",
+                "be work. Let all ranks make their last step, and a second or two pass, before one "
+                "ends the capture range or itself.",
             )
 
 
