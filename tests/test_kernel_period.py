@@ -124,6 +124,27 @@ def test_the_steps_of_any_program_whose_update_is_named_are_found(
     assert (found.anchor, found.thread) == (UPDATE, program.main)
 
 
+TILES = ["128x192_64x5_2x1_v", "256x128_64x4_1x2_h", "192x128_64x5_1x2_h", "128x80_64x8_1x2_h"]
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+@pytest.mark.parametrize("steps", [6, 9])
+def test_batches_of_other_sizes_have_other_products_and_are_steps_too(steps, passes):
+    """Each batch is padded to its longest sentence, and cuBLAS chooses by its size."""
+    program, spans = Program(), []
+    for k in range(steps):
+        begin = program.sleep(60_000).now
+        for micro in range(passes):
+            tile = TILES[(3 * k + micro) % 4]
+            program.kernels([f"nvjet_sm90_tst_{tile}_bz_coopA_TNT", "gelu<int>(int)"] * 6)
+            program.kernels([f"nvjet_sm90_tst_{tile}_bz_NNT", "sum<4>()"] * 6, backward=True)
+        program.kernels([UPDATE] * 3)
+        spans.append((begin, program.now))
+    found = period_of(program)
+    assert_steps(found, np.array(spans))
+    assert found.anchor == UPDATE
+
+
 def test_the_main_thread_makes_the_steps_where_hooks_update_in_the_backward_pass():
     program = Program()
     for _ in range(6):

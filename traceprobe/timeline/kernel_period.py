@@ -2,7 +2,8 @@
 
 A training loop launches the same kernels again and again. Its period is found by an anchor: a
 kernel that occurs once, or a few times, in each repetition. Kernels that update the parameters are
-tried first, since an iteration ends with them; then the rarest others.
+tried first, since an iteration ends with them; then the rarest others. Where batches have other
+sizes the kernels between updates are others as well, and their families repeat.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.kernel_families import kernel_family
 from traceprobe.model.numbering import numbered
 from traceprobe.timeline.repetitions import (
     REGULAR,
@@ -175,6 +177,8 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
     threads = _busy_threads(kernels)
     ends = _updates(kernels, names, threads)
     found = _repetitions(ends, dense, updates=True) if len(ends) else None
+    if found is None and len(ends):
+        found = _repetitions(ends, _families(kernels, names), updates=True)
     edges = _without_updates(kernels, dense, threads, calls) if found is None else found.edges
     if edges is None:
         return None
@@ -188,6 +192,14 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
         anchor=names[kernels.name[last - 1]],
         thread=_main_thread(ops, kernels, threads) or usual,
     )
+
+
+def _families(kernels: _Kernels, names: Sequence[str]) -> Int64s:
+    """The family of each kernel, numbered from 0."""
+    distinct, place = numbered(kernels.name)
+    number: dict[str, int] = {}
+    families = [number.setdefault(kernel_family(names[i]), len(number)) for i in distinct.tolist()]
+    return np.array(families, dtype=np.int64)[place]
 
 
 def _main_thread(ops: pl.DataFrame, kernels: _Kernels, threads: Sequence[Bools]) -> int | None:
