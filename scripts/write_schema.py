@@ -81,6 +81,7 @@ OPTIONAL = {
     ("Summary", "double_precision"),
     ("Summary", "forward_only"),
     ("HostActivity", "updates"),
+    ("Summary", "masked_attention"),
     ("Summary", "repeated_collectives"),
     ("Summary", "launches"),
     ("Summary", "operators"),

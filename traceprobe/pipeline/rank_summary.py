@@ -22,6 +22,7 @@ from traceprobe.pipeline.build_launches import launches
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.forward_only import ForwardOnly
+from traceprobe.records.masked_attention import MaskedAttention
 from traceprobe.records.repeated_collectives import RepeatedCollectives
 from traceprobe.records.summary import (
     Communication,
@@ -39,6 +40,7 @@ from traceprobe.timeline.beside_communication import beside_ns
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.double_precision import double_kernels
 from traceprobe.timeline.intervals import Intervals, count_begun
+from traceprobe.timeline.masked_attention import masked_attention
 from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 from traceprobe.timeline.repeated_collectives import Large, repeated_collectives
@@ -107,6 +109,7 @@ def rank_summary(
         attention=UNSET if on_cpu else _attention(account, inside, trace),
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
         forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
+        masked_attention=UNSET if on_cpu else _masked_attention(account, inside, trace),
         repeated_collectives=_repeated_collectives(account, chosen),
         tiny_kernels=UNSET if on_cpu else _tiny_kernels(account, inside, trace),
         top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
@@ -206,6 +209,14 @@ def _attention(
         fused_ns=found.fused_ns,
         hidden_ns=found.hidden_ns,
     )
+
+
+def _masked_attention(
+    account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
+) -> MaskedAttention | UnsetType:
+    operators = account.process.operators
+    found = masked_attention(inside, operators, trace.names, trace.operands)
+    return UNSET if found is None else MaskedAttention(ns=found.ns, hidden_ns=found.hidden_ns)
 
 
 def _forward_only(

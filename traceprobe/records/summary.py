@@ -16,6 +16,7 @@ from traceprobe.records.gpu_metrics import GpuMetrics
 from traceprobe.records.host_activity import HostActivity
 from traceprobe.records.kernel_counters import KernelCounters
 from traceprobe.records.launches import KernelSequence, Launches
+from traceprobe.records.masked_attention import MaskedAttention
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.repeated_collectives import RepeatedCollectives
@@ -205,6 +206,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     forward_only: ForwardOnly | msgspec.UnsetType = msgspec.UNSET
     """Not there where a backward pass goes through all forward work that has numbers of autograd,
     and in older reports."""
+    masked_attention: MaskedAttention | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no fused attention is known to read a mask, and in older reports."""
     repeated_collectives: RepeatedCollectives | msgspec.UnsetType = msgspec.UNSET
     """Not there where no backward pass before an update repeats those of another, and in older
     reports."""
@@ -270,6 +273,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.double_precision.problems()
         if self.forward_only is not msgspec.UNSET:
             yield from self.forward_only.problems()
+        if self.masked_attention is not msgspec.UNSET:
+            yield from self.masked_attention.problems()
         if self.repeated_collectives is not msgspec.UNSET:
             yield from self.repeated_collectives.problems()
         if self.tiny_kernels is not msgspec.UNSET:

@@ -25,6 +25,7 @@ NO_SAVING = 0.001
 """Part of the largest saving below which nobody would do anything for one."""
 SUBJECTS = {
     "allocator-stalls": "overhead",
+    "attention-mask": "compute",
     "attention-unfused": "compute",
     "bus-bandwidth": "communication",
     "communication-exposed": "communication",
