@@ -204,15 +204,25 @@ def updates_on_the_cpu(script, at, k):
     script.op("h2d", at + 51 * MS // 10, at + 58 * MS // 10, launch, bytes=2 * MS, pageable=True)
 
 
-def masks_one_element_at_a_time(script, at, k):
-    script.operator("VmappedVmappedModIndex", at + 2 * MS, at + 6 * MS)
+@pytest.mark.parametrize(
+    ("operator", "times", "says"),
+    [
+        ("VmappedVmappedModIndex", 1, "torch.compile(flex_attention)"),
+        ("aten::_is_any_true", 12, "set_detect_anomaly"),
+        ("aten::lstm_cell", 12, "nn.LSTM"),
+        ("aten::gru_cell", 2, "Launch less"),
+        ("aten::mul", 12, "Launch less"),
+    ],
+)
+def test_operators_that_one_mistake_alone_calls_name_it(tmp_path, operator, times, says):
+    def busy(script, at, k):
+        for call in range(times):
+            begin = at + 2 * MS + call * 4 * MS // times
+            script.operator(operator, begin, begin + 3 * MS // times)
 
-
-def test_attention_that_is_not_compiled_is_named_where_it_holds_the_gpu_up(tmp_path):
-    report = report_of(loop(masks_one_element_at_a_time), tmp_path)
-    host = finding(report, "host-overhead")
+    host = finding(report_of(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
-    assert "torch.compile(flex_attention)" in host.advice
+    assert says in host.advice
 
 
 def test_an_optimizer_on_the_cpu_is_told_and_its_copies_are_no_batches(tmp_path):

@@ -67,6 +67,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         blocks: what it recorded of its blocks of steps, by rank.
         replays: iterations to be played, of each of `ranks` that has any: one after the other,
             since those of all ranks are more than all else.
+        called: operators and their calls per step, of the rank that its host holds up most.
     """
 
     ranks: Sequence[Rank]
@@ -85,6 +86,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     compiler: CompilerNotes | None = None
     blocks: Mapping[int, Sequence[Block]] = msgspec.field(default_factory=dict)
     replays: Callable[[], Iterable[Replay]] = tuple
+    called: Callable[[], Mapping[str, float]] = dict
 
     @property
     def per(self) -> str:

@@ -7,6 +7,7 @@ from statistics import fmean, median
 
 from msgspec import UNSET
 
+from traceprobe.findings.called_operators import told_by_operators
 from traceprobe.findings.device_waits import device_waits
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.graph_breaks import compiled_regions
@@ -24,14 +25,6 @@ _OFFLOADED = (
     "optimizer made for the CPU (`fused=True`, `DeepSpeedCPUAdam`), and update while the backward "
     "pass goes on."
 )
-
-_EAGER_FLEX = (
-    "Compile `flex_attention`: call what `torch.compile(flex_attention)` returns, in all layers. "
-    "Uncompiled it runs masks and scores operator by operator, and keeps all scores in memory."
-)
-_OF_EAGER_FLEX = "ModIndex"
-"""Operator that looks a tensor up for one element of a mask, as no compiled one does (`torch.vmap`
-puts its own words before it)."""
 
 
 @rule(
@@ -116,16 +109,14 @@ def host_overhead(evidence: Evidence) -> Answer:
             evidence.worst("idle_host", "idle_latency"),
         ],
         evidence.saving(left, *HOST_IDLE),
-        _OFFLOADED if moved else _advice(evidence, sites),
+        _OFFLOADED if moved else told_by_operators(evidence) or _advice(evidence),
         _without(sites, told, left) if named else sites,
         None if moved else fewer_launches(evidence),
     )
 
 
-def _advice(evidence: Evidence, sites: Sequence[Site]) -> str:
+def _advice(evidence: Evidence) -> str:
     """How to launch less: what the program does already is none."""
-    if any(site.call.endswith(_OF_EAGER_FLEX) for site in sites if site.call):
-        return _EAGER_FLEX
     if replays_graphs(evidence):
         trained = evidence.busy_ms("backward", "recompute", "optimizer")
         return (

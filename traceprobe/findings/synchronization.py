@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import UnsetType
 
+from traceprobe.findings.called_operators import told_by_operators
 from traceprobe.findings.device_waits import DeviceWaits, device_waits
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.owned_time import waiting_operators
@@ -60,7 +61,8 @@ def synchronization(evidence: Evidence) -> Answer:
             "again, as far as the calls delayed the host",
         ],
         evidence.saving(most, *classes) if waits.matters else None,
-        _advice(copies, _named(evidence), waits.per_step, _copied_us(evidence, copies)),
+        told_by_operators(evidence, waits=True)
+        or _advice(copies, _named(evidence), waits.per_step, _copied_us(evidence, copies)),
         evidence.sites("idle_sync"),
         Changes(removed=frozenset(removed), margin=FIXED.usual_margin if waits.reading_ms else 0.0),
     )

@@ -118,6 +118,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         compiler=_compiler(kept),
         blocks=calibration.blocks(kept, ranks.regular),
         replays=ranks.regular_replays,
+        called=ranks.called_by_latest_host,
     )
     answers = examine(evidence)
     details = ranks.details_of(found.ranks)

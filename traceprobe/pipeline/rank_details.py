@@ -49,6 +49,10 @@ class RankDetails(msgspec.Struct, frozen=True):
         """The iterations to be played."""
         return self._unpacked().replay
 
+    def operators(self) -> list[OperatorCalls] | UnsetType:
+        """Of its summary."""
+        return self._unpacked().operators
+
     def put_back(self, record: Rank, shown: PlannedPicture | None) -> Rank:
         """The record with its details.
 

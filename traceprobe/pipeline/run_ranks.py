@@ -75,6 +75,14 @@ class RunRanks(msgspec.Struct, frozen=True):
             if replay is not UNSET:
                 yield replay
 
+    def called_by_latest_host(self) -> dict[str, float]:
+        """Calls per step of operators, of the rank that its host holds up most; empty without."""
+        idle = [rank.summary.partition_ns["idle_host"] or 0 for rank in self.regular]
+        place = idle.index(max(idle))
+        listed = self.regular_details[place].packed.operators()
+        steps = self.regular[place].summary.steps
+        return {} if listed is UNSET else {each.name: each.count / steps for each in listed}
+
     def with_timed_waits(
         self, waits_ns: Mapping[int, float], others_ns: Mapping[int, float]
     ) -> RunRanks:
