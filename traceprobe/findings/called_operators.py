@@ -36,8 +36,8 @@ _SIGNS = (
     _Sign(
         ("aten::_is_any_true",),
         10,
-        "Leave out `torch.autograd.set_detect_anomaly`, and `detect_anomaly` of trainers. They read "
-        "each gradient for NaN, and note where in the program each operator was called.",
+        "Leave out `torch.autograd.set_detect_anomaly`, and `detect_anomaly` of trainers. They "
+        "read each gradient for NaN, and note where in the program each operator was called.",
         waits=True,
     ),
     _Sign(
