@@ -39,13 +39,16 @@ forward pass is theirs, for whatever else the forward pass has it."""
 _PREPARING = [int(Kind.MEMSET), int(Kind.D2D)]
 """What prepares the memory of a kernel."""
 _ATTENTION = "(flash|fmha|sdpa|attn|attention)"
-_SAYS_FORWARD = re.compile(rf"{_ATTENTION}.*(fwd|fprop|forward)|fmha_cutlassF", re.IGNORECASE)
-_SAYS_BACKWARD = re.compile(
-    rf"{_ATTENTION}.*(bwd|bprop|backward)|fmha_cutlassB|wgrad", re.IGNORECASE
+_SAYS_FORWARD = re.compile(
+    rf"{_ATTENTION}.{{0,200}}?(fwd|fprop|forward)|fmha_cutlassF", re.IGNORECASE
 )
+_SAYS_BACKWARD = re.compile(
+    rf"{_ATTENTION}.{{0,200}}?(bwd|bprop|backward)|fmha_cutlassB|wgrad", re.IGNORECASE
+)
+"""Words that are far from each other are not looked for: that would take a long name a long time."""
 _CONVOLUTION = re.compile(r"conv|fprop|dgrad|implicit_gemm|winograd", re.IGNORECASE)
 _CONVERTED_BACK = re.compile(r"nhwc_?(to_?|2)nchw", re.IGNORECASE)
-_OF_ROWS = r"(norm|softmax|(?<![a-z])[bl]n)_?\w*?"
+_OF_ROWS = r"(norm|softmax|(?<![a-z])[bl]n)\w{0,40}?"
 _FORWARD_OF_ROWS = re.compile(
     rf"{_OF_ROWS}(fwd|forward|fw_tr|fwtr)|batch_norm_(collect_statistics|transform_input)"
     r"|layer_norm_kernel|RowwiseMoments",
