@@ -45,7 +45,7 @@ _SAYS_FORWARD = re.compile(
 _SAYS_BACKWARD = re.compile(
     rf"{_ATTENTION}.{{0,200}}?(bwd|bprop|backward)|fmha_cutlassB|wgrad", re.IGNORECASE
 )
-"""Words that are far from each other are not looked for: that would take a long name a long time."""
+"""Words far from each other are not looked for: in a long name that would take a long time."""
 _CONVOLUTION = re.compile(r"conv|fprop|dgrad|implicit_gemm|winograd", re.IGNORECASE)
 _CONVERTED_BACK = re.compile(r"nhwc_?(to_?|2)nchw", re.IGNORECASE)
 _OF_ROWS = r"(norm|softmax|(?<![a-z])[bl]n)\w{0,40}?"
