@@ -157,6 +157,39 @@ def test_advice_is_about_the_messages_that_are_exposed_most(operations, words, a
 
 
 @pytest.mark.parametrize(
+    ("gathers", "hidden", "says"),
+    [
+        (1, 0, "one unit"),
+        (2, 0, "one unit"),
+        (24, 0, "forward_prefetch"),
+        (2, 40, "forward_prefetch"),
+    ],
+)
+def test_a_model_that_is_gathered_at_once_leaves_nothing_to_hide_it(gathers, hidden, says):
+    groups = [
+        make_collectives(None, count, records.STEPS, operation)
+        for operation, count in {"all_gather": gathers, "reduce_scatter": 1}.items()
+    ]
+    rank = talking(None, gathers + 1.0)
+    sent = replace(communication(100, total=100 + hidden), bytes_per_step=10**9)
+    rank = replace(rank, summary=replace(rank.summary, collectives=groups, communication=sent))
+    assert says in find("communication-exposed", rank).advice
+
+
+@pytest.mark.parametrize(("hidden", "says"), [(0, "as DDP does"), (100, "raise `bucket_cap_mb`")])
+def test_small_messages_that_nothing_hides_are_sent_too_late_as_well(hidden, says):
+    sent = communication(100, total=100 + hidden)
+    sent = replace(sent, bytes_per_step=80_000, all_reduces_per_step=8.0)
+    rank = records.rank(
+        step(communication=100, optimizer=10), communication=sent, collectives_per_step=8.0
+    )
+    advice = find("communication-exposed", rank).advice
+    assert advice.startswith("Send fewer")
+    assert says in advice
+    assert ("as DDP does" in advice) == (hidden == 0)
+
+
+@pytest.mark.parametrize(
     ("count", "us", "size", "small"),
     [(404, 8, None, True), (404, 60, None, False), (8, 8, None, False), (404, 8, 4e6, True)],
 )

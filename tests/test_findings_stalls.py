@@ -207,7 +207,7 @@ def updates_on_the_cpu(script, at, k):
 @pytest.mark.parametrize(
     ("operator", "times", "says"),
     [
-        ("VmappedVmappedModIndex", 1, "torch.compile(flex_attention)"),
+        ("VmappedVmappedModIndex", 12, "torch.compile(flex_attention)"),
         ("aten::_is_any_true", 12, "set_detect_anomaly"),
         ("aten::lstm_cell", 12, "nn.LSTM"),
         ("aten::gru_cell", 2, "Launch less"),

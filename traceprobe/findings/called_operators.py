@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.verdict.thresholds import FIXED
 
 
 class _Sign(NamedTuple):
@@ -12,12 +13,10 @@ class _Sign(NamedTuple):
 
     Args:
         names: ends of the names of the operators.
-        least: calls per step.
         waits: whether the host waits for the GPU in each.
     """
 
     names: tuple[str, ...]
-    least: float
     advice: str
     waits: bool = False
 
@@ -27,7 +26,6 @@ _SIGNS = (
     # own words before the name).
     _Sign(
         ("ModIndex",),
-        1,
         "Compile `flex_attention`: call what `torch.compile(flex_attention)` returns, in all "
         "layers. Uncompiled it runs masks and scores operator by operator, and keeps all scores in "
         "memory.",
@@ -35,14 +33,12 @@ _SIGNS = (
     # Autograd looks in each gradient for NaN, and for nothing else by this operator.
     _Sign(
         ("aten::_is_any_true",),
-        10,
         "Leave out `torch.autograd.set_detect_anomaly`, and `detect_anomaly` of trainers. They "
         "read each gradient for NaN, and note where in the program each operator was called.",
         waits=True,
     ),
     _Sign(
         ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell"),
-        10,
         "Call `nn.LSTM`, `nn.GRU` or `nn.RNN` with the whole sequence instead of a cell for each "
         "time step: cuDNN runs all of its steps with few launches.",
     ),
@@ -58,6 +54,6 @@ def told_by_operators(evidence: Evidence, *, waits: bool = False) -> str:
     called = evidence.called()
     for sign in _SIGNS:
         count = sum(per_step for name, per_step in called.items() if name.endswith(sign.names))
-        if (sign.waits or not waits) and count >= sign.least:
+        if (sign.waits or not waits) and count >= FIXED.telling_calls:
             return sign.advice
     return ""

@@ -62,6 +62,13 @@ SHARDS = Remedy(
     gradients=False,
     hides=True,
 )
+ONE_UNIT = replace(
+    SHARDS,
+    first="Most of it gathers and scatters sharded parameters, of all layers at once, so that "
+    "nothing is left to compute beside it. Where FSDP has the model as one unit, shard each layer "
+    "by itself (`fully_shard` of each, `auto_wrap_policy` of FSDP1): one is fetched while another "
+    "computes.",
+)
 BROADCASTS = Remedy(
     "Most of it is broadcasts. Where DDP makes them, of buffers such as a queue of samples, set "
     "`broadcast_buffers=False` if these need not be the same on all ranks; where the program makes "
@@ -73,6 +80,11 @@ FEWER = Remedy(
     "Send fewer and larger messages: raise `bucket_cap_mb`.",
     _LESS,
     Changes(bucket_mb=FIXED.bucket_mb),
+)
+FEWER_AND_EARLIER = replace(
+    FEWER,
+    first="Send fewer and larger messages, and during the backward pass, as DDP does: now none is "
+    "hidden. In DDP raise `bucket_cap_mb`.",
 )
 FLAT = Remedy(
     "Send fewer and larger messages: most are broadcasts of single tensors; flatten these into one "
@@ -123,7 +135,8 @@ def remedy(
         return found
     phases = ("backward", "recompute") if found.gradients else ("forward", "backward", "recompute")
     wire = "slow" if _slow_wire(evidence, transfer_ms) else "fast"
-    cost = HIDDEN_COST["shards" if found is SHARDS and wire == "fast" else wire]
+    shards = found in (SHARDS, ONE_UNIT)
+    cost = HIDDEN_COST["shards" if shards and wire == "fast" else wire]
     return replace(found, changes=_hidden(evidence, transfer_ms, phases, cost))
 
 
@@ -139,14 +152,18 @@ def _fitting(
         return FORWARD_ONLY
     if _mostly(exposed, *EXCHANGED):
         return EXCHANGE
+    barely = overlap_pct < FIXED.barely_overlapped
     if _mostly(exposed, *SHARDED):
-        return SHARDS
+        at_once = barely and 0 < per_step(evidence, "all_gather") <= FIXED.gathers_of_a_unit
+        return ONE_UNIT if at_once else SHARDS
     if small:
-        return FLAT if _mostly_broadcasts(evidence) else FEWER
+        if _mostly_broadcasts(evidence):
+            return FLAT
+        return FEWER_AND_EARLIER if barely else FEWER
     backward = evidence.busy_ms("backward", "recompute")
     if 0 < backward < transfer_ms:
         return TOO_LONG
-    return EARLIER if overlap_pct < FIXED.barely_overlapped else OVERLAP
+    return EARLIER if barely else OVERLAP
 
 
 def _hidden(

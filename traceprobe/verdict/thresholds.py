@@ -570,6 +570,18 @@ class Constants(msgspec.Struct, frozen=True):
         "passes whose messages take so much longer have others, where no sizes are known",
         "measured: passes differ by 1.2 at most (two H200s over sockets)",
     ] = 1.5
+    gathers_of_a_unit: Annotated[
+        float,
+        "per step",
+        "a model whose layers are gathered together is gathered so often",
+        "before the forward pass, and before the backward pass where it was freed",
+    ] = 2.0
+    telling_calls: Annotated[
+        float,
+        "per step",
+        "of an operator, as many as one mistake alone makes",
+        "chosen: a gradient, a time step or a layer has one each; what is called once is no habit",
+    ] = 10.0
     bus_message: Annotated[
         float, "bytes", "a message that shows the speed of links", "chosen: below, latency counts"
     ] = 16e6
