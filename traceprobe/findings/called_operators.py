@@ -51,7 +51,7 @@ def told_by_operators(evidence: Evidence, *, waits: bool = False) -> str:
     Args:
         waits: of those alone in which the host waits for the GPU.
     """
-    called = evidence.called()
+    called = evidence.calls_per_step
     for sign in _SIGNS:
         count = sum(per_step for name, per_step in called.items() if name.endswith(sign.names))
         if (sign.waits or not waits) and count >= FIXED.telling_calls:

@@ -115,6 +115,11 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         return "time without an operator" if self.on_cpu else "idle GPU"
 
     @cached_property
+    def calls_per_step(self) -> Mapping[str, float]:
+        """Of operators, as `called` gives them; they are unpacked once."""
+        return self.called()
+
+    @cached_property
     def no_training(self) -> str:
         """Why nothing that the capture shows of a step is true of training; else empty."""
         return next(iter(why_no_training(self.ranks, self.quality)), "")
