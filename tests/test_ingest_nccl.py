@@ -297,6 +297,12 @@ def test_a_process_whose_calls_have_no_kernels_lost_records(tmp_path):
     assert f"process {PID + 1} " in said["calls-unrecorded"]
 
 
+def test_all_processes_that_lost_records_are_named(tmp_path):
+    said = warnings(tmp_path, kernels_of(FIVE), FIVE, pids=(PID, PID + 1, PID + 2))
+    assert said["calls-unrecorded"].startswith("10 calls of NCCL have no kernel")
+    assert f"processes {PID + 1}, {PID + 2} did" in said["calls-unrecorded"]
+
+
 @pytest.mark.parametrize("pids", [(PID,), (PID, PID + 1)])
 def test_without_a_process_that_has_all_kernels_nothing_is_said_to_be_lost(tmp_path, pids):
     """A communicator of one rank launches nothing, and calls of a graph run at its replays."""

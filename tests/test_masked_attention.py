@@ -35,21 +35,27 @@ BY_TOKEN = tensor(SAMPLES, TOKENS, HEADS, WIDTH)
 ONE = TOKENS * TOKENS
 
 
-def found(*operands, name=CUDNN, phase=Phase.FORWARD, queries=QUERIES):
-    """What one kernel is told to be, that an operator launched with these operands."""
-    ops = pl.DataFrame(
+OPERATORS = pl.DataFrame({"thread": [1], "t0": [10], "t1": [20], "name": [3], "operands": [0]})
+
+
+def kernel(name=CUDNN, phase=Phase.FORWARD, thread=1):
+    return pl.DataFrame(
         {
             "kind": [int(Kind.KERNEL)],
             "phase": [int(phase)],
-            "thread": [1],
+            "thread": [thread],
             "launch_t0": [15],
             "name": [NAMES.index(name)],
             "t0": [100],
             "t1": [100 + NS],
         }
     )
-    operators = pl.DataFrame({"thread": [1], "t0": [10], "t1": [20], "name": [3], "operands": [0]})
-    return masked_attention(ops, operators, NAMES, [(queries, queries, queries, *operands)])
+
+
+def found(*operands, name=CUDNN, phase=Phase.FORWARD, queries=QUERIES):
+    """What one kernel is told to be, that an operator launched with these operands."""
+    given = (queries, queries, queries, *operands)
+    return masked_attention(kernel(name, phase), OPERATORS, NAMES, [given])
 
 
 @pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE])
@@ -106,22 +112,10 @@ def test_only_fused_attention_counts_and_only_where_shapes_tell():
 
 
 def test_without_operators_or_shapes_nothing_is_known():
-    ops = pl.DataFrame(
-        {
-            "kind": [int(Kind.KERNEL)],
-            "phase": [int(Phase.FORWARD)],
-            "thread": [UNKNOWN],
-            "launch_t0": [15],
-            "name": [0],
-            "t0": [100],
-            "t1": [200],
-        }
-    )
-    operators = pl.DataFrame({"thread": [1], "t0": [10], "t1": [20], "name": [3], "operands": [0]})
-    mask = (QUERIES, tensor(1, 1, TOKENS, TOKENS))
-    assert masked_attention(ops, operators, NAMES, [mask]) is None
-    assert masked_attention(ops, operators.clear(), NAMES, [mask]) is None
-    assert masked_attention(ops, operators, NAMES, []) is None
+    ops, mask = kernel(thread=UNKNOWN), (QUERIES, tensor(1, 1, TOKENS, TOKENS))
+    assert masked_attention(ops, OPERATORS, NAMES, [mask]) is None
+    assert masked_attention(ops, OPERATORS.clear(), NAMES, [mask]) is None
+    assert masked_attention(ops, OPERATORS, NAMES, []) is None
 
 
 def rank(ms, hidden_ms):

@@ -17,6 +17,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+ATTENTION = "flash|fmha|sdpa|attn|attention"
+"""Words in the names of kernels of fused attention, as a pattern."""
 MOST_NAMES = 10_000
 """Names whose class is remembered: many parts of an analysis ask for it, of the same names."""
 _MATMUL = re.compile(
@@ -108,6 +110,11 @@ _PRODUCTS = re.compile(
 """Operators of a CPU run that go through a network's weights."""
 
 
+def is_compiled(name: str) -> bool:
+    """Whether a compiler wrote a kernel, which it names by all that it holds, of any pass."""
+    return bool(_COMPILED.match(name))
+
+
 def multiplies(name: str) -> bool:
     """Whether a kernel, or an operator of a CPU run, multiplies matrices, as networks do."""
     return bool(_PRODUCTS.search(name)) or kernel_class(name).startswith("matmul_")
@@ -125,7 +132,7 @@ def kernel_class(name: str) -> str:
     softmax = _SOFTMAX.search(name) and not (_LOG_SOFTMAX.search(name) or _ROUTING.search(name))
     if softmax and not _FUSED_ATTENTION.search(name):
         return "softmax"
-    if _COMPILED.match(name):
+    if is_compiled(name):
         return "fused"
     # Arguments of templates name types of CUTLASS and cuBLAS in kernels of any kind.
     base = re.split(r"[<(]", _WRAPPED.sub("", name), maxsplit=1)[0]

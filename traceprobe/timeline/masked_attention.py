@@ -14,14 +14,14 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.codes import UNKNOWN, Kind
-from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.kernel_classes import ATTENTION, multiplies
 from traceprobe.model.numbering import numbered
 from traceprobe.model.operands import Operand, Operands
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.operators import launching_rows
 from traceprobe.timeline.score_masks import CAUSAL
 
-_FUSED = re.compile(r"flash|fmha|sdpa|attn|attention", re.IGNORECASE)
+_FUSED = re.compile(ATTENTION, re.IGNORECASE)
 _PHASES = (int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE))
 
 
@@ -69,7 +69,7 @@ def masked_attention(
 
 
 def _is_fused(name: str) -> bool:
-    return bool(_FUSED.search(name)) and kernel_class(name).startswith("matmul")
+    return bool(_FUSED.search(name)) and multiplies(name)
 
 
 def _hidden_by(operands: Operands) -> float:

@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
-from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.kernel_classes import ATTENTION, is_compiled, kernel_class, multiplies
 from traceprobe.model.numbering import numbered
 from traceprobe.model.taxonomy import Phase
 
@@ -38,12 +38,11 @@ a layer again once, and a recording may begin amid a step. What gradients launch
 forward pass is theirs, for whatever else the forward pass has it."""
 _PREPARING = [int(Kind.MEMSET), int(Kind.D2D)]
 """What prepares the memory of a kernel."""
-_ATTENTION = "(flash|fmha|sdpa|attn|attention)"
 _SAYS_FORWARD = re.compile(
-    rf"{_ATTENTION}.{{0,200}}?(fwd|fprop|forward)|fmha_cutlassF", re.IGNORECASE
+    rf"({ATTENTION}).{{0,200}}?(fwd|fprop|forward)|fmha_cutlassF", re.IGNORECASE
 )
 _SAYS_BACKWARD = re.compile(
-    rf"{_ATTENTION}.{{0,200}}?(bwd|bprop|backward)|fmha_cutlassB|wgrad", re.IGNORECASE
+    rf"({ATTENTION}).{{0,200}}?(bwd|bprop|backward)|fmha_cutlassB|wgrad", re.IGNORECASE
 )
 """Words far from each other are not looked for: in a long name that would take a long time."""
 _CONVOLUTION = re.compile(r"conv|fprop|dgrad|implicit_gemm|winograd", re.IGNORECASE)
@@ -58,8 +57,6 @@ _BACKWARD_OF_ROWS = re.compile(
     rf"{_OF_ROWS}(bwd|backward|bw_|bwtr|grad)|GammaBetaBackward", re.IGNORECASE
 )
 """Normalisation and softmax, of PyTorch, cuDNN, MIOpen and libraries of fused kernels."""
-_COMPILED = re.compile("triton_|CudaCodeGen::|nvfuser")
-"""Compilers name a kernel by all that it holds, of both passes."""
 
 
 def computed_again(
@@ -152,7 +149,7 @@ class _Kind(NamedTuple):
 
 
 def _kind(name: str, says: Phase | None) -> _Kind:
-    product = kernel_class(name).startswith("matmul")
+    product = multiplies(name)
     converts = kernel_class(name) == "layout"
     made = bool(_CONVERTED_BACK.search(name))
     return _Kind(
@@ -174,9 +171,9 @@ def _nearest(which: Bools, value: Bools) -> tuple[Bools, Bools]:
 
 def _pass(name: str) -> Phase | None:
     """The pass that a kernel is for; None for one that does not say so."""
-    if _COMPILED.match(name):
+    if is_compiled(name):
         return None
-    if kernel_class(name).startswith("matmul"):
+    if multiplies(name):
         backward, forward = _SAYS_BACKWARD, _SAYS_FORWARD
     else:
         backward, forward = _BACKWARD_OF_ROWS, _FORWARD_OF_ROWS

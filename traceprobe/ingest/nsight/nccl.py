@@ -215,16 +215,21 @@ def _warn_of_missing_kernels(
     }
     if not any(kernels >= calls for calls, kernels in counts.values()):
         return
-    for one, (calls, kernels) in counts.items():
-        if kernels < (1 - _MANY_MISSING) * calls:
-            quality.damaged(
-                "calls-unrecorded",
-                calls - kernels,
-                "calls of NCCL have no kernel, while another process has all of its own: the "
-                f"profiler lost part of what process {one & 0xFFFFFF} did, and idle time there may "
-                "be work. Let all ranks make their last step, and a second or two pass, before one "
-                "ends the capture range or itself.",
-            )
+    lost = {
+        one & 0xFFFFFF: calls - kernels
+        for one, (calls, kernels) in counts.items()
+        if kernels < (1 - _MANY_MISSING) * calls
+    }
+    if lost:
+        processes = f"process{'es' if len(lost) > 1 else ''} {', '.join(map(str, sorted(lost)))}"
+        quality.damaged(
+            "calls-unrecorded",
+            sum(lost.values()),
+            "calls of NCCL have no kernel, while another process has all of its own: the profiler "
+            f"lost part of what {processes} did, and idle time there may be work. Let all ranks "
+            "make their last step, and a second or two pass, before one ends the capture range or "
+            "itself.",
+        )
 
 
 def _launched_by(
