@@ -83,6 +83,7 @@ OPTIONAL = {
     ("HostActivity", "updates"),
     ("Summary", "masked_attention"),
     ("Summary", "repeated_collectives"),
+    ("Summary", "unused_gradients"),
     ("Summary", "launches"),
     ("Summary", "operators"),
     ("Summary", "sequences"),

@@ -57,6 +57,7 @@ from traceprobe.records.roofline import (
 )
 from traceprobe.records.summary import UnfusedAttention
 from traceprobe.records.tiny_kernels import TinyKernels
+from traceprobe.records.unused_gradients import UnusedGradients
 from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 
 WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS, *OPS, *HOST}
@@ -218,6 +219,7 @@ def make_counted() -> dict[str, Any]:
         "double_precision": make_double(),
         "forward_only": make_forward_only(),
         "tiny_kernels": make_tiny_kernels(),
+        "unused_gradients": UnusedGradients(total_ns=9_000, gradients=4, iterations=2),
         "launches": make_launches(),
         "sequences": [make_sequence()],
         "gpu_metrics": make_gpu_metrics(),

@@ -34,6 +34,7 @@ from traceprobe.records.summary import (
     UnfusedAttention,
 )
 from traceprobe.records.tiny_kernels import TinyKernels
+from traceprobe.records.unused_gradients import UnusedGradients
 from traceprobe.timeline import collectives, kernel_time, partition
 from traceprobe.timeline.attention import unfused_attention
 from traceprobe.timeline.beside_communication import beside_ns
@@ -45,6 +46,7 @@ from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 from traceprobe.timeline.repeated_collectives import Large, repeated_collectives
 from traceprobe.timeline.tiny_kernels import tiny_kernels
+from traceprobe.timeline.unused_gradients import unused_gradients
 from traceprobe.verdict.thresholds import FIXED
 
 MAX_KERNELS = 15
@@ -112,6 +114,7 @@ def rank_summary(
         masked_attention=UNSET if on_cpu else _masked_attention(account, inside, trace),
         repeated_collectives=_repeated_collectives(account, chosen),
         tiny_kernels=UNSET if on_cpu else _tiny_kernels(account, inside, trace),
+        unused_gradients=UNSET if on_cpu else _unused_gradients(account, inside, trace),
         top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
         launches=UNSET if on_cpu else launches(account, chosen, inside),
@@ -261,6 +264,17 @@ def _tiny_kernels(
         gap_ns=found.gap_ns,
         names=_most(found.names, MAX_KERNEL),
         lines=_most(found.lines, MAX_NAME),
+    )
+
+
+def _unused_gradients(
+    account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
+) -> UnusedGradients | UnsetType:
+    found = unused_gradients(inside, account.process, trace.names)
+    if found is None:
+        return UNSET
+    return UnusedGradients(
+        total_ns=found.ns, gradients=found.gradients, iterations=found.iterations
     )
 
 

@@ -22,6 +22,7 @@ from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.repeated_collectives import RepeatedCollectives
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 from traceprobe.records.tiny_kernels import TinyKernels
+from traceprobe.records.unused_gradients import UnusedGradients
 
 Operation = Literal[
     "all_gather",
@@ -213,6 +214,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     reports."""
     tiny_kernels: TinyKernels | msgspec.UnsetType = msgspec.UNSET
     """Not there without any, on a CPU, and in older reports."""
+    unused_gradients: UnusedGradients | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no gradients are known that no update uses, and in older reports."""
     top_kernels: list[KernelShare]
     collectives: list[CollectiveGroup] = []
     collectives_left_out: int = 0
@@ -279,6 +282,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.repeated_collectives.problems()
         if self.tiny_kernels is not msgspec.UNSET:
             yield from self.tiny_kernels.problems()
+        if self.unused_gradients is not msgspec.UNSET:
+            yield from self.unused_gradients.problems()
         if self.launches is not msgspec.UNSET:
             yield from self.launches.problems(window)
         if self.gpu_metrics is not msgspec.UNSET:

@@ -56,6 +56,7 @@ SUBJECTS = {
     "tf32-off": "compute",
     "unaligned-matmul": "compute",
     "unfused-kernels": "compute",
+    "unused-gradients": "compute",
 }
 """Share that a finding is about, where it has no saving whose classes would say so."""
 
