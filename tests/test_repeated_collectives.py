@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from tests import records
 from tests.records import communication
-from tests.report_factory import make_collectives
 from tests.test_findings import find
 from tests.test_verdict import step
 from traceprobe.model.codes import UNKNOWN, Kind, Operation
@@ -16,7 +15,6 @@ from traceprobe.model.taxonomy import Phase
 from traceprobe.records.repeated_collectives import RepeatedCollectives as Record
 from traceprobe.timeline.repeated_collectives import (
     Large,
-    RepeatedCollectives,
     repeated_collectives,
 )
 
@@ -39,6 +37,11 @@ NS = 1_000
 
 
 LARGE = Large(bytes=1e6, part=0.02, unlike=1.5)
+
+
+def amounts(found):
+    """How many passes, and what is reduced and gathered again."""
+    return found.passes, found.reduced_ns, found.gathered_ns
 
 
 def launched(*steps):
@@ -69,12 +72,12 @@ def repeated(*steps):
 
 def test_gradients_that_each_pass_reduces_are_reduced_again():
     accumulating = "F F B a B b F B a B b F B a B b O O"
-    assert repeated(accumulating, accumulating) == RepeatedCollectives(3, 2 * 4 * NS, 0)
+    assert amounts(repeated(accumulating, accumulating)) == (3, 2 * 4 * NS, 0)
 
 
 def test_what_is_needed_after_each_pass_or_is_no_gradient_does_not_count():
     accumulating = "F B a loss buffers F B loss a buffers O"
-    assert repeated(accumulating) == RepeatedCollectives(2, NS, 0)
+    assert amounts(repeated(accumulating)) == (2, NS, 0)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +116,18 @@ def test_nothing_is_said_of_other_communication(iterations):
 def test_shards_are_gathered_once_for_all_passes():
     one = "gather F gather F gather R B gather R B"
     found = repeated(f"{one} {one} scatter O")
-    assert found == RepeatedCollectives(2, 0, 6 * NS)
+    assert amounts(found) == (2, 0, 6 * NS)
 
 
 def test_shards_that_are_gathered_and_reduced_by_each_pass():
     one = "gather F B scatter"
-    assert repeated(f"{one} {one} O") == RepeatedCollectives(2, NS, NS)
+    assert amounts(repeated(f"{one} {one} O")) == (2, NS, NS)
+
+
+def test_all_communication_is_what_repeats_are_part_of():
+    """Also what is too small to count, or of another kind."""
+    found = repeated("F loss B a F loss B a buffers O")
+    assert (found.reduced_ns, found.all_ns) == (NS, 5 * NS)
 
 
 def test_shards_of_other_sizes_are_not_taken_for_the_same():
@@ -137,20 +146,20 @@ def without_sizes(*steps, **ns):
 
 def test_without_sizes_messages_that_last_as_long_are_the_same():
     accumulating = "F B a B b F B a B b F B a B b O O"
-    assert without_sizes(accumulating, accumulating) == RepeatedCollectives(3, 2 * 4 * NS, 0)
+    assert amounts(without_sizes(accumulating, accumulating)) == (3, 2 * 4 * NS, 0)
     one = "gather F gather F gather R B gather R B"
-    assert without_sizes(f"{one} {one} scatter O") == RepeatedCollectives(2, 0, 6 * NS)
+    assert amounts(without_sizes(f"{one} {one} scatter O")) == (2, 0, 6 * NS)
 
 
 def test_without_sizes_messages_of_other_durations_or_operations_are_others():
-    assert without_sizes("F B a F B b O") == RepeatedCollectives(2, NS, 0)
+    assert amounts(without_sizes("F B a F B b O")) == (2, NS, 0)
     assert without_sizes("F B a F B b O", b=2 * NS) is None
     assert without_sizes("F B a F B scatter O") is None
     assert without_sizes("F B a F B a b O") is None
 
 
 def test_without_sizes_what_takes_hardly_any_time_is_a_metric():
-    assert without_sizes("F loss B a F loss B a O", loss=NS // 100) == RepeatedCollectives(2, NS, 0)
+    assert amounts(without_sizes("F loss B a F loss B a O", loss=NS // 100)) == (2, NS, 0)
     assert without_sizes("F loss B a F loss B a O", loss=NS // 20) is None
 
 
@@ -165,14 +174,13 @@ def test_one_late_rank_makes_no_other_messages():
 def rank(reduced, gathered, passes=4, share=100):
     """A rank whose collectives last 100 ms a step and repeat so many ms of these."""
     ns = 1_000_000 * records.STEPS
-    each = Record(passes=passes, reduced_ns=reduced * ns, gathered_ns=gathered * ns)
+    each = Record(
+        passes=passes, reduced_ns=reduced * ns, gathered_ns=gathered * ns, all_ns=100 * ns
+    )
     found = records.rank(
         step(communication=share, optimizer=10), communication=communication(share)
     )
-    groups = [replace(make_collectives(25_000_000, 4, records.STEPS), duration_ns=100 * ns)]
-    return replace(
-        found, summary=replace(found.summary, repeated_collectives=each, collectives=groups)
-    )
+    return replace(found, summary=replace(found.summary, repeated_collectives=each))
 
 
 @pytest.mark.parametrize(

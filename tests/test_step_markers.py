@@ -308,6 +308,21 @@ def test_iterations_begin_when_the_loader_is_asked(name):
     assert marker.inside is None
 
 
+def test_batches_taken_at_once_begin_one_iteration():
+    """As trainers take all micro-batches of an update."""
+    script = Script()
+    for k in range(4):
+        for n in range(3):
+            at = k * PITCH + 100 * n
+            script.range(LOADER, at, at + 60)
+        for n in range(3):
+            at = k * PITCH + 400 + 50 * n
+            script.op("kernel", at + 10, at + 40, (at, at + 5))
+    marker = find(script)
+    assert marker.kind == "dataloader"
+    assert starts(marker) == [k * PITCH for k in range(4)]
+
+
 def test_without_ranges_the_period_of_the_kernels_delimits_iterations():
     marker = find(optimizer_bursts(Script(), thread=AUTOGRAD))
     assert (marker.kind, marker.thread, marker.pattern) == ("kernels", AUTOGRAD, ADAM)

@@ -9,7 +9,6 @@ from msgspec import UNSET
 from traceprobe.findings.communication_exposed import transfer_ms
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.records.rank import Rank
 from traceprobe.replay.scenario import Changes
 
 REDUCE_ONCE = (
@@ -37,13 +36,13 @@ GATHER_ONCE = (
 )
 def repeated_collectives(evidence: Evidence) -> Answer:
     """Collectives of all passes before an update but one."""
-    found = [(rank, rank.summary.repeated_collectives) for rank in evidence.ranks]
-    known = [(rank, each) for rank, each in found if each is not UNSET]
+    found = [rank.summary.repeated_collectives for rank in evidence.ranks]
+    known = [each for each in found if each is not UNSET]
     if not known or len(known) < len(found):
         return not_applicable("no backward pass repeats the collectives of another")
-    passes = max(each.passes for _, each in known)
-    reduced = fmean(_part(rank, each.reduced_ns) for rank, each in known)
-    gathered = fmean(_part(rank, each.gathered_ns) for rank, each in known)
+    passes = max(each.passes for each in known)
+    reduced = fmean(each.reduced_ns / each.all_ns for each in known)
+    gathered = fmean(each.gathered_ns / each.all_ns for each in known)
     part = reduced + gathered
     ms = part * transfer_ms(evidence)
     return Answer(
@@ -57,9 +56,3 @@ def repeated_collectives(evidence: Evidence) -> Answer:
         " ".join([REDUCE_ONCE] * (reduced > 0) + [GATHER_ONCE] * (gathered > 0)),
         changes=Changes(speedup={"communication": round(1 / (1 - part), 3)}),
     )
-
-
-def _part(rank: Rank, ns: int) -> float:
-    """Of the durations of the rank's collectives."""
-    whole = sum(group.duration_ns for group in rank.summary.collectives)
-    return ns / whole if whole else 0.0

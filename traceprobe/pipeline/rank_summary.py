@@ -247,7 +247,10 @@ def _repeated_collectives(
     if found is None:
         return UNSET
     return RepeatedCollectives(
-        passes=found.passes, reduced_ns=found.reduced_ns, gathered_ns=found.gathered_ns
+        passes=found.passes,
+        reduced_ns=found.reduced_ns,
+        gathered_ns=found.gathered_ns,
+        all_ns=found.all_ns,
     )
 
 

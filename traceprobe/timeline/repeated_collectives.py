@@ -41,6 +41,7 @@ class RepeatedCollectives(msgspec.Struct, frozen=True):
     passes: int
     reduced_ns: int
     gathered_ns: int
+    all_ns: int
 
 
 class _Messages(msgspec.Struct, frozen=True):
@@ -118,7 +119,8 @@ def repeated_collectives(ops: pl.DataFrame, large: Large) -> RepeatedCollectives
     gathered = _gathered_again(gathers, updates, count, large.unlike) if shards else 0
     if not reduced and not gathered:
         return None
-    return RepeatedCollectives(count, reduced, gathered)
+    sent = ops.filter(pl.col("kind") == int(Kind.COMM))
+    return RepeatedCollectives(count, reduced, gathered, int((sent["t1"] - sent["t0"]).sum()))
 
 
 def _messages(ops: pl.DataFrame, counts: Bools) -> _Messages:

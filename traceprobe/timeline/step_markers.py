@@ -328,8 +328,15 @@ def _by_optimizer(
 
 
 def _by_dataloader(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
+    """Batches that are taken one after the other, before anything is computed, begin one iteration.
+
+    Trainers take all micro-batches of an update at once.
+    """
     rows = ranges.rows(partial(re.search, _DATA_NEXT))
     if len(rows):
+        before = np.searchsorted(launches, [ranges.t1[rows[:-1]], ranges.t0[rows[1:]]])
+        computed = np.append(True, before[1] > before[0])
+        rows = rows[computed] if len(launches) else rows
         name = ranges.names[ranges.name[rows[0]]]
         yield ranges.marker("dataloader", name, rows, 0.7, outside=False)
 
