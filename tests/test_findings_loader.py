@@ -36,7 +36,8 @@ def test_the_work_of_a_batch_is_told_by_function_called_by_its_hottest_line():
         "20 % in `data.py(40): flip`, 10 % collating in `data.py(60): pad`"
     ) in found.evidence
     assert found.advice.startswith(
-        "Make `data.py(31): decode` cheaper: 70 % of the work of a batch is there. Give the loader"
+        "Make `data.py(31): decode` cheaper: it takes 70 % of the time to make a batch. "
+        "Give the loader"
     )
     assert "persistent_workers" in found.advice
 
@@ -122,7 +123,7 @@ def test_workers_that_wait_for_the_step_are_not_what_it_waits_for():
         "what the step waits for, handing them over is"
     ) in found.evidence
     assert not any("would hide the loader" in said for said in found.evidence)
-    assert found.advice.startswith("Make handing batches over cheaper")
+    assert found.advice.startswith("Make batches cheaper to transfer")
 
 
 def test_steps_that_wait_outside_of_the_loader_for_workers_with_time_left_are_handed_batches():

@@ -164,7 +164,7 @@ def test_launching_is_what_is_left_once_nothing_is_waited_for(tmp_path):
     waits, launches = asked(report, "synchronization"), asked(report, "host-overhead")
     assert waits.predicted.ms == pytest.approx(2.77, abs=0.05)
     assert launches.predicted.ms < launches.saving_ms_per_step - waits.predicted.ms + 0.2
-    assert launches.evidence[-1].endswith("3× as fast, once `synchronization` is mended")
+    assert launches.evidence[-1].endswith("3× as fast, once `synchronization` is fixed")
     named = [finding.id for finding in report.findings]
     assert named.index("synchronization") < named.index("host-overhead")
 
@@ -174,7 +174,7 @@ def test_where_waiting_is_why_the_host_is_late_nobody_has_to_launch_less(tmp_pat
     waits, launches = asked(report, "synchronization"), asked(report, "host-overhead")
     assert (waits.status, launches.status) == ("fail", "pass")
     assert waits.predicted.ms == pytest.approx(3.2, abs=0.2)
-    assert any("is told by `synchronization`" in line for line in launches.evidence)
+    assert any("is reported by `synchronization`" in line for line in launches.evidence)
 
 
 def test_a_run_on_a_cpu_keeps_its_bounds_alone():
@@ -244,7 +244,7 @@ def test_a_saving_in_words():
     assert saving(finding("data-wait", 11.0, 8.1)) == "8.10 ms a step (7.29 to 8.91; up to 11.0)"
     assert saving(finding("data-wait", 11.0, 11.0)) == "11.0 ms a step (9.90 to 12.1)"
     assert saving(finding("data-wait", 11.0)) == "up to 11.0 ms a step"
-    assert saving(finding("data-wait", 11.0, 0.0)) == ("little alone (up to 11.0 ms)")
+    assert saving(finding("data-wait", 11.0, 0.0)) == ("little on its own (at most 11.0 ms)")
     assert saving(finding("data-wait")) == ""
 
 
@@ -254,7 +254,7 @@ def test_findings_that_save_nothing_together_are_called_that():
         findings=["data-wait", "tf32-off"], now_ms=2.02, step_ms=2.015, low_ms=1.9, high_ms=2.02
     )
     said = together(with_findings(*fixes, joint=joint), fixes)
-    assert said == "These two together save next to nothing: something else limits the step."
+    assert said == "These two together save almost nothing: something else limits the step."
 
 
 def test_findings_together_in_words():

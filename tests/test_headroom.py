@@ -221,7 +221,7 @@ def test_a_reader_is_told_how_much_can_go():
     assert report_headroom.amount(bounded(73.0, 73.0, 73.0)) == "nothing of 73.0 ms"
     assert report_headroom.sentences(replace(make_report("compute"), headroom=UNSET)) == []
     (said,) = report_headroom.sentences(bounded(42.0, 59.0, 73.0))
-    assert said == "Between 14.0 and 31.0 of 73.0 ms a step can go."
+    assert said == "Between 14.0 and 31.0 of 73.0 ms a step can be saved."
 
 
 @pytest.mark.parametrize(("status", "said"), [("warn", "At this precision at"), ("pass", "At")])
@@ -230,12 +230,12 @@ def test_a_bound_that_leaves_out_what_a_finding_asks_for_says_so(status, said):
     other = replace(report.findings[0], id="lower-precision", status=status)
     report = replace(report, findings=[other])
     (sentence,) = report_headroom.sentences(report)
-    assert sentence == f"{said} most 31.0 of 73.0 ms a step can go."
+    assert sentence == f"{said} most 31.0 of 73.0 ms a step can be saved."
 
 
 def test_every_output_says_it_and_why():
     report = bounded(42.0, 59.0, 73.0)
-    said = "Between 14.0 and 31.0 of 73.0 ms a step can go"
+    said = "Between 14.0 and 31.0 of 73.0 ms a step can be saved"
     assert said in markdown_of(report)
     assert said in terminal_of(report, 80, False)
     page = html_of(report)

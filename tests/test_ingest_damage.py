@@ -101,6 +101,28 @@ def test_what_a_cut_file_does_not_tell_is_asked_of_the_whole_file(tmp_path, left
     assert (found.status, "copy it again" in found.advice) == ("fail", True)
 
 
+@pytest.mark.parametrize("left", [0.45, 0.6, 0.8, 0.9])
+def test_a_cut_through_all_steps_leaves_a_guess(tmp_path, left):
+    """Kernels of the backward pass are written last, those of all steps."""
+    path = tmp_path / "cut.json"
+    whole = gzip.decompress((SAMPLES / "h200_unet_w1.json.gz").read_bytes())
+    path.write_bytes(whole[: int(left * len(whole))])
+    report = traceprobe.analyze(traceprobe.load(path))
+    assert report.verdict.confidence <= 0.3
+    assert "truncated-steps" in {warning.code for warning in report.quality.warnings}
+    if report.verdict.bound != "inconclusive":
+        assert report.verdict.headline.startswith("Possibly")
+        assert "the file is cut off" in report.verdict.headline.lower()
+
+
+def test_a_cut_at_the_end_of_the_last_step_leaves_the_others(tmp_path):
+    """Where events are in order of time."""
+    fault = next(f for f in faults.KINETO if f.name == "cut-in-middle")
+    trace = read(fault.apply(dumped())[0], tmp_path)
+    assert "truncated-file" in trace.quality.warnings
+    assert "truncated-steps" not in trace.quality.warnings
+
+
 def test_a_damaged_tail_keeps_the_base_time_and_the_rank(tmp_path):
     scenario = replace(LOOP, process=Process(rank=2), world_size=4).scenario()
     good = kineto.dumps(scenario, base_after_events=True, distributed="after")

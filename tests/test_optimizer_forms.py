@@ -43,7 +43,9 @@ def run(name, kernel=LOOP, device="gpu"):
     )
 
 
-@pytest.mark.parametrize(("fused_ns", "advice"), [(50, "It is fused"), (49, "Use `fused=True`")])
+@pytest.mark.parametrize(
+    ("fused_ns", "advice"), [(50, "It is already fused"), (49, "Use `fused=True`")]
+)
 def test_a_program_with_two_optimizers_is_what_most_of_their_time_is(fused_ns, advice):
     rank = run("Adagrad", FUSED)
     times = ((FUSED, fused_ns), (MULTI, 50))
@@ -84,13 +86,13 @@ def test_large_tables_are_told_to_be_sparse(filled_ms, operator, says):
         (run(""), "Use `fused=True` (Adam, AdamW, SGD, Adagrad), or at least `foreach=True`;"),
         (run("AdamW", MULTI), "Use `fused=True`;"),
         (run("SGD", device="cpu"), "Use `fused=True`;"),
-        (run("Adam", FUSED), "It is fused already"),
-        (run("Adam", f"aten::{FUSED}", "cpu"), "It is fused already"),
+        (run("Adam", FUSED), "It is already fused"),
+        (run("Adam", f"aten::{FUSED}", "cpu"), "It is already fused"),
         (run("RMSprop"), "Use `foreach=True`, since RMSprop has no fused form;"),
         (run("RMSprop", MULTI), "RMSprop has no fused form: compile its step"),
         (run("NAdam", device="cpu"), "NAdam has no fused form: compile its step"),
-        (run("LBFGS"), "LBFGS has no fused form: make `history_size` smaller"),
-        (run("Lion"), "Look whether Lion has a fused form"),
+        (run("LBFGS"), "LBFGS has no fused form: reduce `history_size`"),
+        (run("Lion"), "Check whether Lion, or a similar optimizer, has a fused form"),
     ],
 )
 def test_no_optimizer_is_told_to_use_what_it_has_not_or_has_already(rank, begins):

@@ -181,7 +181,7 @@ def test_a_program_that_alone_takes_a_gpu_to_its_power_limit_has_nothing_to_mend
     path.write_text(json.dumps(document))
     found = next(f for f in analyze(read_trace(path)).findings if f.id == "clock-changed")
     assert found.status == "warn"
-    assert ("nothing needs to be mended" in found.advice) is own
+    assert ("Nothing needs fixing" in found.advice) is own
     assert ("Look for a limit" in found.advice) is not own
 
 
@@ -200,7 +200,7 @@ def test_kernels_that_are_slower_at_the_power_limit_of_the_program_itself(tmp_pa
     path.write_text(json.dumps(document))
     found = next(f for f in analyze(read_trace(path)).findings if f.id == "clock-changed")
     assert (found.status, "1.15 times" in found.evidence[0]) == ("warn", True)
-    assert ("nothing needs to be mended" in found.advice) is own
+    assert ("Nothing needs fixing" in found.advice) is own
 
 
 def test_steps_of_another_clock_do_not_rule_the_host_out():

@@ -65,6 +65,33 @@ def analyze(*scenarios, profiled=(), **options):
 WAITED = (STEPS - 1) * (LATE - EARLY)
 
 
+def two_at_once(number, arrival, *, data=0):
+    """A rank whose gradients go out in two messages, by two threads, of which either ends first."""
+    script = Script(Process(1_000 * (number + 1), rank=number), world_size=2)
+    for k in range(STEPS):
+        at = k * PITCH
+        script.range(f"step {k}", at, at + PITCH)
+        script.range("forward", at + data + 50, at + data + 1_000)
+        if data:
+            script.range("data_loading", at + 20, at + data)
+        script.op("kernel", at + data + 600, at + arrival, (at + data + 60, at + data + 70))
+        ends = [END, END + 100] if k % 2 else [END + 100, END]
+        for n, end in enumerate(ends):
+            begin = at + arrival + 10 * n
+            call = (begin - 20, begin - 15)
+            script.op("comm", begin, at + end, call, stream=COMM_STREAM + n)
+    return script.build()
+
+
+def test_two_messages_at_once_wait_once():
+    """What one rank waits for both of them is explained by what the other does once."""
+    later = LATE - EARLY
+    (early, late) = causes(two_at_once(0, EARLY), two_at_once(1, LATE, data=later))
+    assert early == {}
+    assert late["io"] == pytest.approx(WAITED, rel=0.02)
+    assert sum(late.values()) == pytest.approx(WAITED, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("late", "expected"),
     [

@@ -252,15 +252,15 @@ def test_what_just_suffices_is_judged(rank):
 def test_unexplained_time_that_would_make_a_bound_leaves_compute_open(parts, marked):
     decision = decide(records.rank(step(**parts), marked=marked))
     assert decision.bound == "inconclusive"
-    said = "unless I/O (10.0 %)" if "io" in parts else "nothing tells what the program does"
+    said = "belongs to I/O (10.0 %) too" if "io" in parts else "nothing tells what the program does"
     assert said in decision.missing[0]
 
 
 def test_unexplained_time_is_told_beside_what_it_would_make_a_bound_of():
     (missing,) = decide(records.rank(step(overhead=95, idle_unexplained=110))).missing
     assert missing.startswith(
-        "compute-bound (79.5 %), unless overhead (9.5 %) has the 11.0 % in which the GPU idles "
-        "while the host makes no call as well: from 20 % on it is the bound; annotate what"
+        "compute-bound (79.5 %), unless the 11.0 % in which the GPU idles while the host makes no "
+        "call belongs to overhead (9.5 %) too, which from 20 % on would be the bound; annotate what"
     )
 
 

@@ -43,7 +43,9 @@ def test_a_quiet_run_has_no_events():
 
 def test_of_a_few_steps_no_pace_is_told():
     run = told(process(steps(20)))
-    assert run.headline == "Nothing held the run up for long; it takes 50 steps to tell its pace."
+    assert (
+        run.headline == "Nothing held the run up for long; its pace is only known after 50 steps."
+    )
 
 
 def test_a_pace_that_a_loader_sets_is_steady_and_told_to_wait():
@@ -111,7 +113,7 @@ def test_a_rhythm_is_seen_among_steps_that_are_long_by_chance():
     event, others = run.events
     assert (event.cause, event.every_steps) == ("unknown", 15)
     assert event.count == pytest.approx(119, abs=4)
-    assert event.what.startswith("the program does more: every 15th step, ")
+    assert event.what.startswith("the program does extra work: every 15th step, ")
     assert (others.cause, others.every_steps) == ("unknown", None)
     assert others.count == pytest.approx(56, abs=4)
 

@@ -96,7 +96,7 @@ limit lowered the clock of one GPU, which is so, and lies in no program.
 
 Then `forward-only` became a finding, workers that are idle for most of the time set no pace any
 more, compiled kernels in 64 bits are noted for exports, and a program that takes a GPU to its power
-limit by itself is told that nothing needs to be mended. Controls have to show that they are such
+limit by itself is told that nothing needs fixing. Controls have to show that they are such
 since: each is timed with a host that is late by a tenth of a step, too, and is left out where half
 of that makes its step longer.
 

@@ -140,7 +140,7 @@ _TRACEPROBE = (
     Word("recomputation", ("recomputation",)),
     Word("unfused-kernels", ("unfused-pointwise", "many-tiny-kernels")),
     Word("gpu-shared", ("clock-drop",)),
-    Word("clock-changed", (), "this program's own work that takes it there"),
+    Word("clock-changed", (), "this program's own load causes it"),
     Word("clock-changed", ("clock-drop",)),
     Word("memory-peak", ("allocator-retries",)),
     Word("memory-slack", ("allocator-retries",)),

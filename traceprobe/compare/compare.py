@@ -106,7 +106,7 @@ def decide(base: Observed, new: Observed, step: Change, allowed: float) -> Gate:
         return Gate(
             allowed=allowed,
             decision="inconclusive",
-            reason=f"{fewest} steps of a run are too few to know its noise; record at least "
+            reason=f"{fewest} steps of a run are too few to estimate its noise; record at least "
             f"{ENOUGH_STEPS}, better 20",
         )
     if step.real and step.delta > limit:
@@ -117,7 +117,7 @@ def decide(base: Observed, new: Observed, step: Change, allowed: float) -> Gate:
     return Gate(
         allowed=allowed,
         decision="inconclusive",
-        reason=f"{text}; the runs are too noisy to tell {100 * allowed:g} %, record more steps",
+        reason=f"{text}; the runs are too noisy to detect {100 * allowed:g} %, record more steps",
     )
 
 

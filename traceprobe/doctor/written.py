@@ -26,7 +26,7 @@ DAY_NS = 86_400 * 1_000_000_000
 NORMALISED_NS = 10**17
 """Clocks beyond it count from 1970, not from the start of the capture."""
 COVERED_WARNINGS = {
-    "truncated": ("truncated-file",),
+    "truncated": ("truncated-file", "truncated-steps"),
     "ranges-closed": ("open-ranges", "unfinished-events"),
     "processes": ("several-processes", "no-process-ids"),
     "excerpt": ("filtered-export",),
@@ -44,13 +44,15 @@ CHECKS = Checks[Evidence]()
 @CHECKS.add(
     "truncated",
     tests="Whether a Kineto trace, or its gzip stream, ends before its events do. Fails then.",
-    meaning="The end of the capture is missing: fewer iterations, and those that were being "
-    "written are left out. The shares of the others hold.",
+    meaning="What a profiler writes last is missing: the end of the capture where the file is "
+    "in order of time, whose other steps hold; but most are written thread by thread, so that "
+    "kernels of the backward pass may be missing from every step, and no share holds.",
     fix="Copy the file again; let the program finish `export_chrome_trace` before it ends.",
 )
 def _truncated(evidence: Evidence) -> Judgement:
     if evidence.warned("truncated-file"):
-        return "fail", "the file ends in the middle of its events"
+        unsure = ", so that any step may lack work" if evidence.warned("truncated-steps") else ""
+        return "fail", f"the file ends in the middle of its events{unsure}"
     return "ok", "the file is complete"
 
 

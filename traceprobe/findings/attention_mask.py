@@ -1,4 +1,4 @@
-"""Does fused attention read a mask that could be said?"""
+"""Does fused attention read a mask where `is_causal=True` would do?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from traceprobe.verdict.thresholds import FIXED
     definition="Duration of kernels of fused attention that are called with a mask of as many rows "
     "and columns as there are tokens: it is read, and every score is computed. Half of them are "
     "hidden where it is one for all samples and heads, as a causal one is, a quarter where each "
-    "sample has its own. The saving is all but a quarter of it. Only recorded shapes tell.",
+    "sample has its own. The saving is all but a quarter of it. Only recorded shapes show it.",
     verify="`masked_attention` is not in the summary of the ranks, and losses stay the same.",
     of_gpu=True,
 )
@@ -38,7 +38,7 @@ def attention_mask(evidence: Evidence) -> Answer:
         ],
         evidence.saving(whole * (1 - FIXED.attention_least), *PRODUCTS),
         "Where the mask is causal, give none and `is_causal=True`: kernels for that skip what it "
-        "hides. Leave out masks that hide nothing, and put padding aside by sequences of their own "
+        "hides. Leave out masks that hide nothing, and replace padding by sequences of their own "
         "lengths (`flash_attn_varlen_func`, nested tensors) or a compiled `flex_attention`.",
         changes=evidence.faster(gain, FIXED.usual_margin),
     )

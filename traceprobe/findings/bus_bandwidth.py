@@ -17,9 +17,10 @@ from traceprobe.verdict.links import nvlink_gbps
 from traceprobe.verdict.thresholds import FIXED
 
 TRANSPORT = (
-    "NCCL is not using NVLink: run with NCCL_DEBUG=INFO and look at the transport that it chooses "
+    "NCCL is not using NVLink: run with NCCL_DEBUG=INFO and check which transport it chooses "
     "(`via P2P`, `via SHM`, `via NET/Socket`). Unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE, give "
-    "each process all GPUs of its machine, and see with `nvidia-smi topo -m` how they are joined."
+    "each process all GPUs of its machine, and check with `nvidia-smi topo -m` how they are "
+    "connected."
 )
 SIZES = (
     "Analyse the files of all ranks together, with the sizes of messages: those of "
@@ -49,7 +50,7 @@ class Message(msgspec.Struct, frozen=True):
     definition="Bus bandwidth of collectives of 16 MB and more, as nccl-tests defines it, from "
     "their transfer (the shortest duration among the ranks), over what NVLink of these GPUs does "
     "in one direction. Below 15 % they do not go over NVLink. The saving is what their transfer "
-    "would be shorter by at the full speed.",
+    "would be shorter by at full speed.",
     verify="Run `all_reduce_perf -b 16M -e 256M -g N` of nccl-tests on the same GPUs, and the "
     "program with NCCL_DEBUG=INFO, whose log names the transport.",
 )
@@ -59,11 +60,11 @@ def bus_bandwidth(evidence: Evidence) -> Answer:
         return not_applicable("no communication kernels")
     peak = nvlink_gbps(evidence.ranks)
     if peak is None:
-        return not_applicable("no NVLink is known to join these devices")
+        return not_applicable("these devices are not known to be connected by NVLink")
     if has_nvlink(evidence.capture) is False:
-        return not_applicable("these GPUs are not joined by NVLink")
+        return not_applicable("these GPUs are not connected by NVLink")
     if not _one_machine(evidence.ranks):
-        return not_applicable("the ranks may be on several machines, which NVLink does not join")
+        return not_applicable("the ranks may be on several machines, not connected by NVLink")
     messages = list(_large(evidence.ranks))
     if not messages:
         return not_applicable("no large message whose size and transfer are known", SIZES)

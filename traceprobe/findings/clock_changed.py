@@ -15,8 +15,8 @@ _LOOK = (
     "host; capture again when the GPU is warm and alone, or lock its clocks (`nvidia-smi -lgc`)."
 )
 _OWN = (
-    "Nobody else was seen on the GPU, so it is this program's own work that takes it there: "
-    "nothing needs to be mended, and times of steps are of the clock that they had."
+    "Nobody else was seen on the GPU, so this program's own load causes it. Nothing needs fixing; "
+    "step times reflect the clock at that moment."
 )
 
 

@@ -15,8 +15,8 @@ from traceprobe.verdict.thresholds import FIXED
 @rule(
     "cold-start",
     title="The capture begins before the program is warm",
-    definition="Idle time of the GPU inside calls of set-up: they last at least ten times as long "
-    "as other calls of their name, and 0.2 ms; a launch is one only for the first time that its "
+    definition="Idle time of the GPU inside set-up calls: they last at least ten times as long as "
+    "other calls of their name, and 0.2 ms; a launch is one only for the first time that its "
     "kernel runs. Compilation by `torch.compile` is set-up too, unless it goes on; what recurs in "
     "every iteration alike is none. The worst rank counts. Nothing is saved, since a training run "
     "does this once.",
@@ -34,8 +34,8 @@ def cold_start(evidence: Evidence) -> Answer:
     return Answer(
         status,
         [
-            f"{percent(share)} of the time that is judged, {duration(host.set_up_idle_ns)}, the "
-            "GPU waits for calls of set-up",
+            f"the GPU waits for set-up calls for {percent(share)} of the analysed time "
+            f"({duration(host.set_up_idle_ns)})",
             *(
                 f"{calls.count} × {calls.name}, the longest {duration(calls.longest_ns)}"
                 for calls in (known if status != "pass" else [])

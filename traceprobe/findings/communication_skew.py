@@ -19,11 +19,11 @@ SLOWEST = (
     "the others wait."
 )
 BY_CAUSE = {
-    "io": "its loader is late. See `data-wait` for what its workers do, and give them no more to "
-    "do than those of the other ranks have.",
-    "overhead": "its host is late. See `host-overhead` and `host-pauses` for what it does besides.",
-    "compute": "it computes for longer. Give it batches of the size and the length that the others "
-    "get, and look whether its GPU is slower or shared.",
+    "io": "its loader is late. See `data-wait` for what its workers do, and give them no more work "
+    "than those of the other ranks.",
+    "overhead": "its host is late. See `host-overhead` and `host-pauses` for what else it does.",
+    "compute": "it computes longer. Give it batches of the size and the length that the others "
+    "get, and check whether its GPU is slower or shared.",
 }
 """What to do about a straggler, by what it spends more time on."""
 SLOW_ONES = (
@@ -47,7 +47,7 @@ TURNS = (
     definition="Time per step inside collectives beyond the shortest duration of each among the "
     "ranks, mean over the ranks. Where this is above 1 % of the step, the evidence names the "
     "straggler, the rank that came last for two thirds of it, or says that ranks take turns, and "
-    "what the late ranks spend more time on. Of a straggler that computes for longer it says what "
+    "what the late ranks spend more time on. Of a straggler that computes longer it says what "
     "it has more of than the mean of the others, from a tenth more on: kernels, else thread "
     "blocks, which is data, else time for as many of both, which is a slower GPU; in a pipeline "
     "it is the stage. The saving is all of it, of a straggler the mean of the others.",

@@ -17,7 +17,7 @@ WAITING = (*HOST_IDLE, "idle_data_wait")
     "time the thread of the loop could run and had no core, on the worst rank. Not where other "
     "programs used at least half as many cores as threads of the process waited for. On a GPU no "
     "more than the idle time of late launches and of waiting for data, which is the saving; none "
-    "is told on a CPU, where threads of a pool that lack a core hold up the others besides.",
+    "is given on a CPU, where threads of a pool that lack a core also hold up the others.",
     verify="`pidstat -t -p PID 1` (column %wait) shows threads that wait for a core; time the loop "
     "with fewer threads.",
 )
@@ -26,10 +26,10 @@ def cpu_oversubscribed(evidence: Evidence) -> Answer:
     each = {rank: recorded_cores(blocks) for rank, blocks in evidence.blocks.items()}
     known = {rank: cores for rank, cores in each.items() if cores is not None}
     if not known:
-        return not_applicable("nobody read who had the cores")
+        return not_applicable("CPU use was not recorded")
     rank, worst = max(known.items(), key=lambda item: item[1].loop_waited)
     if worst.shared:
-        return Answer("pass", ["it is other programs that have the cores"])
+        return Answer("pass", ["other programs have the cores"])
     on = f"rank {rank}: " if len(evidence.ranks) > 1 else ""
     if evidence.on_cpu:
         status, saving = evidence.grade(worst.loop_waited), None

@@ -21,10 +21,10 @@ from traceprobe.verdict.no_training import steps_are_ranges
     definition="Idle time per step during which the step thread is inside a data range, or between "
     "the step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
     "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
-    "capture, where I/O is notable. That a loader has no workers is told by the capture or by the "
-    "name of its range, `_SingleProcessDataLoaderIter`. What a batch takes, and in which lines, is "
-    "told by a recording of traceprobe, which times and samples the workers until its profiler "
-    "starts.",
+    "capture, where I/O is notable. That a loader has no workers is known from the capture or from "
+    "the name of its range, `_SingleProcessDataLoaderIter`. How long a batch takes, and in which "
+    "lines, is known from a recording of traceprobe, which times and samples the workers until its "
+    "profiler starts.",
     verify="Load one batch, reuse it for every step, and time the loop without a profiler. The "
     "time by which the step gets shorter is what loading costs.",
 )
@@ -113,7 +113,7 @@ def _advice(evidence: Evidence, *, slow: bool) -> str:
     loader = evidence.loader
     if slow and loader_work.keeps_up(evidence):
         return (
-            "Make handing batches over cheaper, for more workers do not help: fewer and larger "
+            "Make batches cheaper to transfer (more workers do not help): fewer and larger "
             "tensors in a batch, pinned memory (`pin_memory=True`) where it is off, and a deeper "
             "queue (`prefetch_factor`)."
         )
@@ -127,7 +127,7 @@ def _advice(evidence: Evidence, *, slow: bool) -> str:
     first = ""
     if works:
         part = percent(works[0].share, 0)
-        first = f"Make `{works[0].name}` cheaper: {part} of the work of a batch is there. "
+        first = f"Make `{works[0].name}` cheaper: it takes {part} of the time to make a batch. "
     start = _start_workers(evidence) if slow else ""
     more = "" if start else _more_workers(evidence)
     return (

@@ -22,7 +22,7 @@ from traceprobe.verdict.thresholds import FIXED
     "tensor of more than one element is of that type among those of the operator that launched "
     "them, where the trace has types, or their name says so, or the recording noted that of a "
     "compiled kernel. The saving is all of it at most, since casts go away altogether; without "
-    "types and notes fused kernels add theirs, whose names do not tell.",
+    "types and notes fused kernels add theirs, whose names do not show it.",
     verify="No operator has inputs of type `double`; the kernels take half the time or less.",
     of_gpu=True,
 )
@@ -47,8 +47,8 @@ def double_precision(evidence: Evidence) -> Answer:
         [told],
         evidence.saving(ms + hidden, *sorted(classes)),
         "Compute the loss in 32 bits: `.float()` instead of `.double()`. Tensors made from NumPy "
-        "arrays of doubles or with `dtype=torch.float64`, and `torch.set_default_dtype`, make all "
-        "that they are combined with as long: convert them as they are made.",
+        "arrays of doubles or with `dtype=torch.float64`, and `torch.set_default_dtype`, turn all "
+        "that they are combined with into 64 bits too: convert them when they are created.",
         _sites(evidence, {name for each, _ in found for name in each.kernels}),
         # Half of it at least and all at most; of what is hidden nobody knows.
         None if hidden else evidence.faster((ms + least) / 2, (ms - least) / (ms + least)),

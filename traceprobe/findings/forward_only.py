@@ -13,11 +13,11 @@ from traceprobe.replay.scenario import Changes
 
 @rule(
     "forward-only",
-    title="No backward pass goes through a part of the forward pass",
-    definition="Duration of the kernels of the forward pass whose operators have a number of "
-    "autograd, as gradients are recorded, that no operator of a backward pass has; of the rank "
-    "with most of it. The last iteration of a capture is not looked at, whose backward pass may "
-    "still be due. The saving is all of it.",
+    title="Part of the forward pass has no backward pass",
+    definition="Duration of the kernels of the forward pass whose operators have an autograd "
+    "sequence number (gradients are recorded) that no operator of a backward pass has; of the rank "
+    "with most of it. The last iteration of a capture is left out, since its backward pass may "
+    "still follow. The saving is all of it.",
     verify="Leave the pass out, and time the loop without a profiler. The loss stays what it was.",
     of_gpu=True,
 )
@@ -25,14 +25,14 @@ def forward_only(evidence: Evidence) -> Answer:
     """Kernels that autograd recorded for a backward pass which never came."""
     found = [(each, rank) for rank in evidence.ranks if (each := _of(rank)) is not None]
     if not found:
-        return not_applicable("no kernels are known that no backward pass goes through")
+        return not_applicable("no forward kernels are known to have no backward pass")
     most, rank = max(found, key=lambda pair: pair[0].total_ns / pair[0].iterations)
     ms = most.total_ns / most.iterations / 1e6
     kernels = counted(round(most.kernels / most.iterations, 1), "kernel")
     return Answer(
         evidence.flag(ms),
         [
-            f"{evidence.amount(ms)} in {kernels} {evidence.per} that no backward pass goes through",
+            f"{evidence.amount(ms)} in {kernels} {evidence.per} that have no backward pass",
             f"on rank {rank.rank} alone" if len(found) == 1 < len(evidence.ranks) else "",
             f"most of it in {listed([f'`{name}`' for name in most.operators])}",
         ],

@@ -14,16 +14,16 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted, duration
 
 LESS_COLLECTING = (
-    "Call `gc.freeze()` before the loop, so that what lives for the whole run is not looked at "
+    "Call `gc.freeze()` before the loop, so that what lives for the whole run is not scanned "
     "again, and keep data in arrays rather than in many Python objects. Or call `gc.disable()`, "
-    "and `gc.collect()` every so many steps, on all ranks in the same one."
+    "and `gc.collect()` every N steps, on all ranks in the same step."
 )
 
 
 @rule(
     "garbage-collection",
     title="Python's garbage collector stops the loop",
-    definition="Time in collections of garbage in the used iterations, by the ranges that "
+    definition="Time in garbage collections in the used iterations, by the ranges that "
     "`traceprobe profile` writes around them, or the program, with such a name; collections of the "
     "youngest objects alone are not noted. The saving is the idle time in them and after them "
     "until the host is ahead again, no more than they last, or more without a profiler, as of "
@@ -36,7 +36,7 @@ def garbage_collection(evidence: Evidence) -> Answer:
     if not by_rank:
         if any(map(collections, evidence.whole)):
             return not_applicable("only long iterations collect: `long-iterations` counts it")
-        return not_applicable("no range is around a collection of garbage")
+        return not_applicable("no range marks a garbage collection")
     most, rank = max(by_rank, key=lambda pair: pair[0].cost_ns / pair[1].summary.steps)
     steps, used = rank.summary.steps, rank.summary.iterations_used
     among = f" in {most.iterations} of {used} iterations" if used else ""

@@ -21,11 +21,11 @@ _ADVICE = (
 @rule(
     "gpu-shared",
     title="Another process computes on the GPU",
-    definition="What the driver tells of other processes, where a recording asked it. And kernels "
-    "of several names that take longer than the same ones (name, grid and place in the iteration) "
-    "do as a rule, in most iterations and all by the same time: slices of the GPU that another "
-    "process had, 5 % of the time of all kernels or more. These are the saving, which does not "
-    "count kernels that are stopped in most iterations.",
+    definition="What the driver reports of other processes, where a recording asked it. And "
+    "kernels of several names that take longer than the same ones (name, grid and place in the "
+    "iteration) usually do, in most iterations and all by the same time: slices of the GPU that "
+    "another process had, 5 % of the time of all kernels or more. These are the saving, which does "
+    "not count kernels that are stopped in most iterations.",
     verify="Time the loop on another GPU, or with nothing else on the host.",
     of_gpu=True,
 )
@@ -36,7 +36,7 @@ def gpu_shared(evidence: Evidence) -> Answer:
     stopped = [rank for rank in evidence.ranks if not isinstance(rank.slices, UnsetType)]
     looked = clocks or any(r.summary.iterations_used >= FEWEST_STEADY for r in evidence.ranks)
     if not looked:
-        return not_applicable("too few iterations to compare, and nobody asked the driver")
+        return not_applicable("too few iterations to compare, and the driver was not asked")
     if not read and not stopped:
         return Answer("pass", ["nothing shows another process on the GPU"])
     several = len(evidence.ranks) > 1
@@ -67,6 +67,6 @@ def _sentence(rank: Rank, several: bool) -> str:
     lost = slices.extra_ns / rank.summary.steps / 1e6
     return (
         f"{of_rank(rank.rank, several)}{slices.count} kernels of {slices.kinds} kinds take "
-        f"{significant(slices.slice_ns / 1e6)} ms longer than the same ones do as a rule, all by "
-        f"the same: the GPU was another process's then, for {significant(lost)} ms per step"
+        f"{significant(slices.slice_ns / 1e6)} ms longer than usual, all by the same amount: "
+        f"another process had the GPU for {significant(lost)} ms per step"
     )

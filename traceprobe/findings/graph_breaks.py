@@ -23,7 +23,7 @@ from traceprobe.verdict.thresholds import FIXED
 
 _ADVICE = (
     "`TORCH_LOGS=graph_breaks` names lines and reasons: take `print`, `.item()` and `if` on "
-    "values of tensors out of what is compiled; for a region that may break, compile its "
+    "values of tensors out of the compiled code; for a region that may break, compile its "
     "blocks one by one. A break inside a loop leaves all of its function uncompiled."
 )
 

@@ -96,7 +96,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             f"{significant(named)} ms {evidence.per} of it has a finding of its own"
             if named
             else "",
-            f"{significant(waited)} ms {evidence.per} of it is told by `synchronization`"
+            f"{significant(waited)} ms {evidence.per} of it is reported by `synchronization`"
             if waited
             else "",
             f"for {percent(lost)} of the time other programs had the loop's core" if lost else "",

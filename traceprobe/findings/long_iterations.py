@@ -1,4 +1,4 @@
-"""Do some iterations do more than the others?"""
+"""Do some iterations do extra work?"""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from traceprobe.verdict.thresholds import FIXED
 _ADVICE = {
     "d2h": "Copy checkpoints to pinned memory and write them in the background "
     "(`torch.distributed.checkpoint.async_save`), or save less often.",
-    "communication": "Another rank was late in those iterations, for which this one waited: look "
-    "at what the others do there.",
+    "communication": "Another rank was late in those iterations, and this one waited for it: check "
+    "what the others do there.",
 }
 _LOADING = (
     "Load what is loaded there with workers, or less often: the batches of an evaluation, or of an "
@@ -49,16 +49,16 @@ _UNKNOWN = (
 
 @rule(
     "long-iterations",
-    title="Some iterations do more than the others",
+    title="Some iterations do extra work",
     definition="Iterations, at most one in three, that last 1.5 medians or more, waiting for data "
     "left out, or a single wait for data of ten medians. They come every n-th iteration where at "
     "least three are recorded at that distance, and none at it is regular. The saving is what they "
     "take beyond the others, per step, no more than without the profiler where that is known; "
     "nothing where it happened once, or where they have no period and run no more operations than "
-    "the others. Where steps without the profiler are as long, these count too, and tell that it "
+    "the others. Where steps without the profiler are as long, these count too, and show that it "
     "recurs; so does a period of the loop of which too few steps were timed. Nothing, too, where "
     "other programs took more of a busy machine, by what a recording read, and neither a distance "
-    "nor more operations tell of the program. Other findings are about the others alone.",
+    "nor more operations point to the program. Other findings are only about the other iterations.",
     verify="Time the loop without evaluation, checkpoints and logging.",
 )
 def long_iterations(evidence: Evidence) -> Answer:
@@ -66,7 +66,7 @@ def long_iterations(evidence: Evidence) -> Answer:
     if not any(rank.summary.iterations_used for rank in evidence.ranks):
         return Answer("not-applicable", ["there are no iterations to compare"])
     if not evidence.long:
-        return Answer("pass", ["no iteration does more than the others"])
+        return Answer("pass", ["no iteration does extra work"])
     found = max(evidence.long, key=lambda long: long.extra_ns)
     regular = max(rank.summary.iterations_used for rank in evidence.ranks)
     count = len(found.indices)
@@ -135,7 +135,7 @@ def _unsaved(found: LongIterations) -> str:
     if found.every is None and not found.more_work and not told:
         return (
             "they come at no fixed distance and run no more operations than the others: nothing "
-            "says that they recur, so nothing is saved per step"
+            "shows that they recur, so nothing is saved per step"
         )
     return ""
 
@@ -157,8 +157,8 @@ def _of_others(evidence: Evidence, found: LongIterations, ms: float) -> str:
         why = f"other programs had the loop's core for {significant(lost * step_ms)} ms "
         why += evidence.per
     return (
-        f"{why}, and these run no more operations than the others: nothing says that it is the "
-        "program's doing"
+        f"{why}, and these run no more operations than the others: nothing shows that the program "
+        "causes it"
     )
 
 

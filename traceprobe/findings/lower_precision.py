@@ -24,7 +24,7 @@ ADVICE = {
     "lower-precision",
     title="Matrix kernels run in higher precision than needed",
     definition="Duration of the matrix kernels (products, convolutions, attention) of forward and "
-    "backward pass by the precision that their names tell: without tensor cores, TF32, 16 bits or "
+    "backward pass by the precision that their names show: without tensor cores, TF32, 16 bits or "
     "fewer. The saving of those with more than 16 bits is by the ratios of the GPU's dense peaks "
     "to that of bf16, or of fp16 where the GPU has no bf16; fp32 is taken to reach half of its "
     "peak at least, TF32 seven tenths. All other kernels are halved, since their operands have "

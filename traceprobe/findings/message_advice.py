@@ -41,15 +41,15 @@ class Remedy(msgspec.Struct, frozen=True):
 
 FORWARD_ONLY = Remedy(
     "These steps have no backward pass and no update, so no gradients are sent: the model itself "
-    "communicates, as where its tensors, sequences or experts are split. Split it over fewer GPUs, "
-    "or over such as NVLink joins, and give each rank more work.",
+    "communicates, for example in tensor, sequence or expert parallelism. Use fewer GPUs, or GPUs "
+    "connected by NVLink, and give each rank more work.",
     gradients=False,
 )
 EXCHANGE = Remedy(
     "Most of it is exchanged between pairs of ranks (all-to-all, send and receive), as of "
-    "experts, sharded embeddings or the stages of a pipeline: begin it beside work that does not "
-    "need it, such as that of another part of the batch, balance what the ranks send each other, "
-    "or send 16 bits.",
+    "experts, sharded embeddings or the stages of a pipeline: overlap it with independent work, "
+    "such as that of another part of the batch, balance what the ranks send each other, or send "
+    "16-bit values.",
     gradients=False,
     hides=True,
 )
@@ -72,7 +72,7 @@ ONE_UNIT = replace(
 BROADCASTS = Remedy(
     "Most of it is broadcasts. Where DDP makes them, of buffers such as a queue of samples, set "
     "`broadcast_buffers=False` if these need not be the same on all ranks; where the program makes "
-    "them, of parameters, send them beside work that does not need them.",
+    "them, of parameters, overlap them with independent work.",
     _LESS,
     gradients=False,
 )

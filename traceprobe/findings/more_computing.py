@@ -24,8 +24,8 @@ _MORE_DATA = (
     "length, and deal them out by tokens."
 )
 _SLOWER = (
-    "its GPU is slower. Look at its clock, its heat and for other processes on it (`nvidia-smi "
-    "-q -d PERFORMANCE`)."
+    "its GPU is slower. Check its clock, its temperature and whether other processes use it "
+    "(`nvidia-smi -q -d PERFORMANCE`)."
 )
 
 

@@ -28,8 +28,8 @@ def advice(ranks: Sequence[Rank], *, on_cpu: bool) -> str:
     """What makes the optimizer of some ranks cheaper, by its name and what its kernels are."""
     if is_fused(ranks):
         return (
-            f"It is fused already, so that it takes what moving its state takes: {_FEWER}, or use "
-            "one with less state."
+            f"It is already fused, so its time is that of moving its state: {_FEWER}, or use one "
+            "with less state."
         )
     form = better_form(ranks, on_cpu=on_cpu)
     return f"{form}." if optimizers(ranks) == ["LBFGS"] else f"{form}; {_FEWER}."
@@ -45,14 +45,14 @@ def better_form(ranks: Sequence[Rank], *, on_cpu: bool) -> str:
     name = names[0]
     if name == "LBFGS":
         return (
-            "LBFGS has no fused form: make `history_size` smaller, whose vectors each update goes "
-            "through, and `max_iter`; or train with another optimizer"
+            "LBFGS has no fused form: reduce `history_size` (each update reads that many vectors) "
+            "and `max_iter`; or train with another optimizer"
         )
     if name in FOREACH_FORM and not on_cpu and not is_called(_IS_FOREACH, ranks):
         return f"Use `foreach=True`, since {name} has no fused form"
     if name in FOREACH_FORM:
         return f"{name} has no fused form: compile its step (`torch.compile(opt.step)`)"
-    return f"Look whether {name} has a fused form, or one like it that has"
+    return f"Check whether {name}, or a similar optimizer, has a fused form"
 
 
 def may_be_fused(ranks: Sequence[Rank]) -> bool:

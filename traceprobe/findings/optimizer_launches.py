@@ -19,10 +19,10 @@ from traceprobe.verdict.thresholds import FIXED
     "optimizer-launches",
     title="The optimizer launches many small kernels",
     definition="Kernels per step in the optimizer, where of those with most time less than half is "
-    "a fused optimizer's by its name. Where names tell its update, those before its first kernel "
-    "and after its last do not count, as norms of gradients. The saving is the exclusive time of "
-    "the optimizer and the idle time of `host-overhead`, but of that no more than the host spends "
-    "between the launches that count.",
+    "a fused optimizer's by its name. Where names show its update, those before its first kernel "
+    "and after its last, such as norms of gradients, do not count. The saving is the exclusive "
+    "time of the optimizer and the idle time of `host-overhead`, but of that no more than the host "
+    "spends between the launches that count.",
     verify="`host.phase_kernels.optimizer` falls to a few, and so does `partition_ns.optimizer`.",
     of_gpu=True,
 )

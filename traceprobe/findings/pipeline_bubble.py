@@ -25,11 +25,12 @@ BALANCE = (
     "pipeline-bubble",
     title="Pipeline stages wait for each other",
     definition="Time per step that a stage waits in messages from one rank to another, beyond "
-    "their transfer and while nothing is computed, of the rank that waits least: so much all take "
-    "turns in. The transfer is the shorter duration on the two ranks of a message, or the shortest "
-    "of its size where one rank is known. The ideal of GPipe and 1F1B is (stages − 1) / "
-    "(micro-batches + stages − 1). With four micro-batches a stage no more than that is asked for; "
-    "where their number is not known, up to what two such stages wait. The saving is all of it.",
+    "their transfer and while nothing is computed, of the rank that waits least: all ranks wait at "
+    "least that long, in turns. The transfer is the shorter duration on the two ranks of a "
+    "message, or the shortest of its size where one rank is known. The ideal of GPipe and 1F1B is "
+    "(stages − 1) / (micro-batches + stages − 1). With four micro-batches a stage no more than "
+    "that is asked for; where their number is not known, up to what two such stages wait. The "
+    "saving is all of it.",
     verify="Double the micro-batches of a step without changing their size and time it without a "
     "profiler: the step gets less than twice as long, by one bubble.",
 )

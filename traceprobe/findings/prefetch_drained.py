@@ -76,6 +76,6 @@ def _queue(evidence: Evidence) -> str:
         return ""
     ready = counted(loader.workers * loader.prefetch_factor, "batch", "batches")
     return (
-        f"{ready} can lie ready: {counted(loader.workers, 'worker')} with "
+        f"{ready} can be ready ahead: {counted(loader.workers, 'worker')} with "
         f"`prefetch_factor={loader.prefetch_factor}`"
     )

@@ -1,4 +1,4 @@
-"""Is it the profiler that one sees?"""
+"""Does the profiler itself dominate what was measured?"""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def profiler_distortion(evidence: Evidence) -> Answer:
         writes = evidence.flag(flush)
         return Answer(
             writes,
-            ["no marks of a heavy profiler", rows],
+            ["no signs of a heavy profiler", rows],
             advice=SMALLER if writes == "warn" else "",
         )
     overhead = evidence.verdict.shares.get("overhead", 0.0)

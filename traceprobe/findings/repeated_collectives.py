@@ -1,4 +1,4 @@
-"""Does every micro-batch communicate what one could for all?"""
+"""Does every micro-batch repeat communication that is needed once per update?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.replay.scenario import Changes
 
 REDUCE_ONCE = (
-    "Reduce gradients after the last backward pass before the update alone: put the others under "
+    "Reduce gradients only after the last backward pass before the update: put the others under "
     "`no_sync()` (DDP, FSDP1), use `set_requires_gradient_sync(False)` (FSDP2), or "
     "`accelerator.accumulate(model)`."
 )
@@ -25,7 +25,7 @@ GATHER_ONCE = (
 
 @rule(
     "repeated-collectives",
-    title="Every micro-batch communicates what one could for all",
+    title="Every micro-batch repeats communication that is needed once per update",
     definition="Collectives of 1 MB and more that each backward pass before an update makes with "
     "the same sizes: reductions of gradients, which add up over the passes, and gatherings of "
     "sharded parameters, which do not change. Where no size is known, as many that take 2 % of the "

@@ -35,7 +35,7 @@ MOST_NAMES = 4
     title="Many short kernels",
     definition="Mean kernel duration and number of launches per step; kernels of a CUDA graph "
     "share one. The saving is the idle time of `host-overhead`, all of which a CUDA graph can take "
-    "away at best. Besides, the time on the GPU of kernels that do little more than start and end, "
+    "away at best. In addition, the GPU time of kernels that do little more than start and end, "
     "and of the gaps after them; not of those of the optimizer, nor where `unfused-kernels` asks "
     "for a change, which counts them. The saving is all of it and that idle time, since their "
     "launches go away too, but of that no more than the host spends on these.",

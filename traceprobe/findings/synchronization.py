@@ -27,12 +27,12 @@ MOST_PLACES = 3
     title="Synchronisation keeps the GPU waiting",
     definition="Blocking calls per step; idle time inside them, and after them until the host is "
     "ahead of the GPU again, but no more than the calls have lasted: without them the host would "
-    "be earlier by that, and what it does after them takes its time in either case. To that comes "
-    "what the host does only to read values, and what the profiler slowed it by, without which it "
-    "would wait for longer. Waiting for data is not counted. The saving is that idle time, and "
-    "kernels that only compute what is read. Where waiting is more than half of all overhead, the "
-    "saving has the latency of launches, too, since a host that is ahead hides it, and what the "
-    "step is longer by without a profiler; and what the verdict keeps of overhead decides the "
+    "be earlier by that, and what it does after them takes its time in either case. Added to that "
+    "is host work done only to read values, and what the profiler slowed the host by, without "
+    "which it would wait longer. Waiting for data is not counted. The saving is that idle time, "
+    "and kernels that only compute what is read. Where waiting is more than half of all overhead, "
+    "the saving has the latency of launches, too, since a host that is ahead hides it, and what "
+    "the step is longer by without a profiler; and what the verdict keeps of overhead decides the "
     "state, without what other programs took of a busy machine: `host-overhead` then asks for what "
     "is left.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '

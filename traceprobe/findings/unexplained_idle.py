@@ -11,8 +11,8 @@ from traceprobe.verdict.unexplained import mostly_held
 
 _CLASS, _HELD = "idle_unexplained", "idle_latency"
 _WAITS_FOR = (
-    "The work was launched in time, so launching less does not help. Look whether another process "
-    "computes on the GPU (`nvidia-smi`), whether the profiler dropped kernels or leaves out nodes "
+    "The work was launched in time, so launching less does not help. Check whether another process "
+    "uses the GPU (`nvidia-smi`), whether the profiler dropped kernels or leaves out nodes "
     "of CUDA graphs, and whether the stream waits for another rank without a kernel."
 )
 
@@ -24,8 +24,8 @@ _WAITS_FOR = (
     definition="Idle time per step of unknown cause: `idle_unexplained`, and the part of "
     "`idle_latency` in which the GPU had its work and did not begin it (`held_idle_ns`), for which "
     "the host is not to blame. Where the trace has frames of the program, they say where the host "
-    "was; whether they load data or compute on the CPU they do not say. It is no more than what is "
-    "left once the profiler's part is taken out, but for a straggler. What the fastest block of "
+    "was, but not whether they load data or compute on the CPU. It is no more than what is left "
+    "once the profiler's part is taken out, except for a straggler. What the fastest block of "
     "steps without the profiler is shorter by than their mean decides no state. The saving is all "
     "of it, or what the straggler has, if that is more.",
     verify="Time the loop without a profiler and without what it does there, or annotate that: its "

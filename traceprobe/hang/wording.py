@@ -67,7 +67,7 @@ def title(told: Told) -> str:
         case "follows":
             return f"{_ranks(room.elsewhere)} {_is(room.elsewhere)} in something else"
         case _:
-            return "All ranks are there, and it does not end"
+            return "All ranks have joined, but it never completes"
 
 
 def headline(told: Told) -> str:
@@ -79,8 +79,7 @@ def headline(told: Told) -> str:
         return " ".join(map(_pair, told.pairs[:3]))
     if room is None:
         return (
-            "Sends and receives fit each other, and do not end: look at the network between the "
-            "ranks."
+            "Sends and receives match, but never complete: look at the network between the ranks."
         )
     waits = f"{_sitters(room, told.views)} {_wait(room.waiting)} in {_call(room, told.views)}"
     match told.cause:
@@ -97,7 +96,7 @@ def headline(told: Told) -> str:
         case _:
             return (
                 f"{waits}, and all of them issued the same: it is not the program that keeps it "
-                "from ending. Look at the network, the GPUs and the logs of NCCL."
+                "from completing. Look at the network, the GPUs and the logs of NCCL."
             )
 
 

@@ -110,7 +110,7 @@ def without_events(keys: Collection[str], name: str) -> str | None:
     """What a JSON object without trace events is, and what to do; None where it may be anything.
 
     Args:
-        keys: its own. name: of its file.
+        keys: its own. name: of its file, as a command in the same folder has it.
     """
     found = (what for wanted, what in _WITHOUT_EVENTS if wanted <= set(keys))
     return next((what.format(shell.file(name)) for what in found), None)

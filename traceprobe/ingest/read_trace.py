@@ -25,6 +25,10 @@ Progress = Callable[[int, int], None]
 """Called with (bytes of the file consumed, bytes of the file)."""
 
 
+class AbsentInput(DamagedInput, FileNotFoundError):
+    """There is no file of that name; of several ranks it costs its own, as a damaged one does."""
+
+
 def read_trace(
     path: str | Path,
     progress: Progress | None = None,
@@ -41,10 +45,16 @@ def read_trace(
         DamagedInput: it is one of them, but no part of it can be read, it exceeds a limit, or it
             changed meanwhile.
         EmptyTrace: it holds neither GPU work nor host phases.
+        AbsentInput: there is no such file.
         OSError: the file cannot be opened.
     """
     file = Path(path)
-    before = _state(file)
+    try:
+        before = _state(file)
+    except FileNotFoundError as error:
+        raise AbsentInput(
+            f"{file.name}: is absent; check the path, and the folder that it is relative to"
+        ) from error
     detected = detect_format(file)
     if detected.format == "nsys":
         from traceprobe.ingest.nsight.read import read_nsight as read

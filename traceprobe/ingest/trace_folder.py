@@ -24,7 +24,7 @@ def find_traces(folder: Path) -> tuple[list[Path], list[Path]]:
         OSError: the folder cannot be read.
     """
     entries = sorted((p for p in folder.iterdir() if p.name[0] != "."), key=natural_order)
-    traces = [path for path in entries if path.is_file() and _is_trace(path)]
+    traces = [path for path in entries if path.is_file() and is_trace(path)]
     taken = set(traces)
     return traces, [path for path in entries if path not in taken]
 
@@ -41,7 +41,8 @@ def natural_order(path: Path) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
 
 
-def _is_trace(path: Path) -> bool:
+def is_trace(path: Path) -> bool:
+    """Whether a file begins as a trace does, or may be one for all that can be read of it."""
     try:
         detected = detect_format(path)
         return detected.format == "nsys" or any(mark in detected.head for mark in _MARKS)

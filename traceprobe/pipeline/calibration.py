@@ -69,8 +69,8 @@ def timed(parts: Sequence[TracePart], records: Sequence[Rank], options: Options)
     believed = not unbelievable(noted, records, options)
     if not believed:
         warnings["implausible-calibration"] = (
-            "The capture recorded a step time without a profiler that is no time of these steps; "
-            "it was not used."
+            "The capture recorded an unprofiled step time that does not belong to these steps; it "
+            "was not used."
         )
     recording, doubt = recorded(parts)
     doubt = None if own else doubt

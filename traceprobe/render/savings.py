@@ -28,7 +28,7 @@ def gain(predicted: PredictedSaving | UnsetType, most_ms: float) -> str:
     if isinstance(predicted, UnsetType):
         return f"up to {most} ms a step"
     if predicted.ms < NOTHING * most_ms:
-        return f"little alone (up to {most} ms)"
+        return f"little on its own (at most {most} ms)"
     return f"{significant(predicted.ms)} ms a step ({interval(predicted, most_ms)})"
 
 
@@ -52,7 +52,7 @@ def together(report: Report, fixes: Sequence[Finding]) -> str:
     else:
         which = f"The {' and '.join(map(ordinal, places))}"
     if joint.now_ms - joint.step_ms < NOTHING * joint.now_ms:
-        return f"{which} together save next to nothing: something else limits the step."
+        return f"{which} together save almost nothing: something else limits the step."
     ends = f"{significant(joint.low_ms)} to {significant(joint.high_ms)}"
     steps = f"{significant(joint.now_ms)} → {significant(joint.step_ms)} ms a step"
     return f"{which} together: {steps} ({ends})."

@@ -193,7 +193,8 @@ def _predicted(
     left = _left(run, kept, gain.ms)
     words = listed(asked[finding.id].words())
     if causes := _causes(finding.id, asked):
-        words += f", once {' and '.join(f'`{cause}`' for cause in causes)} is mended"
+        are = "is" if len(causes) == 1 else "are"
+        words += f", once {' and '.join(f'`{cause}`' for cause in causes)} {are} fixed"
     else:
         ends = f"{significant(left.low)} to {significant(left.high)}"
         words += f"; that leaves {significant(left.ms)} ms a step ({ends})"
@@ -207,7 +208,7 @@ def _predicted(
             step_low_ms=left.low,
             step_high_ms=left.high,
         ),
-        evidence=[*finding.evidence, f"predicted by playing the steps again: {words}"],
+        evidence=[*finding.evidence, f"predicted by replaying the recorded steps: {words}"],
     )
 
 

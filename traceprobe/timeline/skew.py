@@ -48,6 +48,29 @@ class Arrivals(msgspec.Struct, frozen=True):
         return self.t1 - self.t0 - self.transfer
 
     @property
+    def arrived(self) -> Int64s:
+        """When the last rank was there, by the clock of each: the end of all waiting."""
+        there: Int64s = self.t1 - self.transfer
+        return there
+
+    @property
+    def own_wait(self) -> Int64s:
+        """When each rank began to wait for a collective and not for one before it as well.
+
+        Collectives of several streams, or threads, wait at the same time.
+        """
+        before = np.maximum.accumulate(self.arrived, axis=1)[:, :-1]
+        begins = self.t0.copy()
+        begins[:, 1:] = np.clip(before, self.t0[:, 1:], self.arrived[:, 1:])
+        return begins
+
+    @property
+    def first_begin(self) -> Int64s:
+        """When the first of each collective and those behind it begins, on each rank."""
+        begins: Int64s = np.minimum.accumulate(self.t0[:, ::-1], axis=1)[:, ::-1]
+        return begins
+
+    @property
     def last(self) -> Floats:
         """Whether a rank came last; ranks that came last together have equal parts in it."""
         last = self.wait == 0
@@ -58,8 +81,8 @@ class Arrivals(msgspec.Struct, frozen=True):
 def wait_causes(computing: Sequence[Intervals], arrivals: Arrivals) -> list[dict[str, float]]:
     """Waiting of all ranks, by the rank that came last and by what it had more of; ns.
 
-    Each stretch between two collectives that no rank overlaps with computation is looked at for
-    itself; the last collective of a step always ends one. In it, the waiting is divided in
+    Each stretch between two collectives that no rank overlaps with computation, nor with another
+    collective, is looked at for itself; the last collective of a step always ends one. In it, the waiting is divided in
     proportion to the excesses of the last rank over the mean of the others. What is more than
     all its excesses together is unexplained.
 
@@ -71,17 +94,17 @@ def wait_causes(computing: Sequence[Intervals], arrivals: Arrivals) -> list[dict
     """
     covered = [_covered(busy, arrivals, r) for r, busy in enumerate(computing)]
     during = np.stack([whole for whole, _ in covered])
-    exposed = arrivals.wait - np.stack([early for _, early in covered])
+    own = arrivals.arrived - arrivals.own_wait
+    exposed = own - np.stack([early for _, early in covered])
     # Where computation hides all waiting it costs nothing, but it still has a cause.
-    weight = exposed if exposed.any() else arrivals.wait
-    barrier = arrivals.ends_step | (during == 0).all(axis=0)
+    weight = exposed if exposed.any() else own
+    alone = (arrivals.t1[:, :-1] <= arrivals.first_begin[:, 1:]).all(axis=0)
+    barrier = arrivals.ends_step | ((during == 0).all(axis=0) & np.append(alone, True))
     barrier[-1] = True
     first = np.flatnonzero(np.concatenate([[True], barrier[:-1]]))
     blame = np.add.reduceat(arrivals.last * weight.sum(axis=0), first, axis=1)
     more = {
-        name: excess(
-            _spent(arrivals.spent_begin[name][:, first], arrivals.spent_end[name][:, barrier])
-        )
+        name: excess(_spent(arrivals.spent_begin[name], arrivals.spent_end[name], first))
         for name in EXPLAINS
     }
     return divide(blame, more)
@@ -108,19 +131,24 @@ def excess(spent: Int64s | Floats) -> Floats:
 
 
 def _covered(busy: Intervals, arrivals: Arrivals, rank: int) -> tuple[Int64s, Int64s]:
-    """Computation during each collective of a rank, and during its waiting part."""
+    """Computation during each collective of a rank, and during its own waiting part."""
     t0, t1 = arrivals.t0[rank], arrivals.t1[rank]
-    before = measure_until(busy, t0)
-    return (
-        measure_until(busy, t1) - before,
-        measure_until(busy, t1 - arrivals.transfer) - before,
+    waiting = measure_until(busy, arrivals.arrived[rank]) - measure_until(
+        busy, arrivals.own_wait[rank]
     )
+    return measure_until(busy, t1) - measure_until(busy, t0), waiting
 
 
-def _spent(begin: Int64s, end: Int64s) -> Int64s:
-    """Time spent in each stretch (rank, stretch), from what was spent until its begin and end."""
+def _spent(begin: Int64s, end: Int64s, first: Int64s) -> Int64s:
+    """Time spent in each stretch (rank, stretch), by the number of its first collective.
+
+    Args:
+        begin, end: what was spent until each collective began to matter, and until it ended.
+    """
     # Collectives on several streams may end out of order; a stretch then is empty, not negative.
     # What was spent never shrinks in time, so the latest instant is where most was spent.
-    edges = np.stack([begin, end], axis=2).reshape(len(begin), -1)
+    begins = np.minimum.reduceat(begin, first, axis=1)
+    ends = np.maximum.reduceat(end, first, axis=1)
+    edges = np.stack([begins, ends], axis=2).reshape(len(begin), -1)
     spent: Int64s = np.diff(np.maximum.accumulate(edges, axis=1), axis=1)[:, ::2]
     return spent

@@ -56,10 +56,12 @@ def terms(
         *_capture(corrected, ranks, thresholds),
         *_damage(quality),
     ]
+    if any(warning.code == "truncated-steps" for warning in quality.warnings):
+        why = "the file is cut off, and any step may lack a part of its work"
+        listed.append(_term("truncated-steps", _down_to(thresholds.low_confidence, listed), why))
     if distorted(decision, quality, profiled):
-        above = sum(term.value for term in listed) - thresholds.low_confidence
         why = "a heavy profiler inflates exactly this; the unprofiled step time is unknown"
-        listed.append(_term("observer-effect", min(-above, 0.0), why))
+        listed.append(_term("observer-effect", _down_to(thresholds.low_confidence, listed), why))
     return [term for term in listed if term.value != 0 or term.name in ("base", "margin")]
 
 
@@ -79,6 +81,11 @@ def distorted(decision: Decision, quality: Quality, profiled: frozenset[str]) ->
 
 def _term(name: str, value: float, why: str) -> Term:
     return Term(name=name, value=round(value, 4), why=why)
+
+
+def _down_to(most: float, listed: Sequence[Term]) -> float:
+    """What leaves at most so much of a confidence."""
+    return min(most - sum(term.value for term in listed), 0.0)
 
 
 def _evidence(

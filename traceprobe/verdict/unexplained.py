@@ -93,9 +93,9 @@ def either(
         seen = "of idle time that no host rows explain"
         remedy = "record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
     return (
-        f"compute-bound ({percent(shares['compute'])}), unless {SHARE_LABELS[rival]} "
-        f"({percent(shares[rival])}) has the {percent(idle + waiting)} {seen} as well: from "
-        f"{percent(thresholds.bound, 0)} on it is the bound; {remedy}"
+        f"compute-bound ({percent(shares['compute'])}), unless the {percent(idle + waiting)} "
+        f"{seen} belongs to {SHARE_LABELS[rival]} ({percent(shares[rival])}) too, which from "
+        f"{percent(thresholds.bound, 0)} on would be the bound; {remedy}"
     )
 
 

@@ -34,6 +34,7 @@ _ON_CPU = {
 }
 _DOUBTS = {
     "observer-effect": "the profiler's own cost is unknown",
+    "truncated-steps": "the file is cut off, and any step may lack a part of its work",
     "margin": "the shares are close to another verdict",
     "inferred-data-wait": "no range marks the waiting for data",
     "unattributed": "the phase of many kernels is unknown",
@@ -77,7 +78,8 @@ def doubt(terms: Sequence[Term]) -> str:
     }
     if not losses or max(losses.values()) <= 0:
         return ""
-    name = "observer-effect" if "observer-effect" in losses else max(losses, key=losses.__getitem__)
+    decisive = [name for name in ("truncated-steps", "observer-effect") if name in losses]
+    name = decisive[0] if decisive else max(losses, key=losses.__getitem__)
     return _DOUBTS.get(name) or next(term.why for term in terms if term.name == name)
 
 
@@ -203,8 +205,8 @@ def reasons(
         sentences += late(run, step)
     elif decision.bound == "communication" and run is not None and len(ranks) >= run.world_size:
         sentences.append(
-            "what of it is waiting for other ranks is not known: their collectives could not be "
-            "matched"
+            "how much of it is waiting for other ranks is not known: their collectives could not "
+            "be matched"
         )
     elif decision.bound == "communication":
         sentences.append(

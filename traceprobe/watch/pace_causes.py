@@ -137,7 +137,7 @@ def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -
             return "clock", f"GPU clock {old.sm_mhz:,.0f} → {new.sm_mhz:,.0f} MHz{of}{why}"
         if change > 0 and (new.others or 0.0) - (old.others or 0.0) >= OTHERS:
             return "gpu-busy", (
-                f"other processes use the GPU{of} {new.others:.0f} % of the time, before "
+                f"other processes use the GPU{of} {new.others:.0f} % of the time, previously "
                 f"{old.others or 0.0:.0f} %"
             )
         if old.cpu_wait is not None and new.cpu_wait is not None:
@@ -146,9 +146,9 @@ def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -
             if _explains(running[0] / running[1], after.ms / before.ms):
                 return "cpu-busy", (
                     f"the loop{of} is without a CPU core {percent(new.cpu_wait)} of the time, "
-                    f"before {percent(old.cpu_wait)}"
+                    f"previously {percent(old.cpu_wait)}"
                 )
-    return "unknown", "nothing that was watched changed with it"
+    return "unknown", "nothing else that was watched changed at that point"
 
 
 def _hot(found: Surroundings) -> list[str]:

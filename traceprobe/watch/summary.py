@@ -237,7 +237,7 @@ def _headline(
             f"{significant(min(s.step_ms for s in pace))}{why}."
         )
     if ranks[0].steps < FEWEST:
-        return f"Nothing held the run up for long; it takes {FEWEST} steps to tell its pace."
+        return f"Nothing held the run up for long; its pace is only known after {FEWEST} steps."
     waiting = most_waiting(ranks)
     if waiting.wait_share >= WAITS:
         who = f"rank {waiting.rank}" if len(ranks) > 1 else "the loop"
@@ -277,5 +277,5 @@ def _wandering(pace: Sequence[Stretch], told: Sequence[Stretch]) -> Iterator[str
         yield (
             f"the pace wanders between {significant(low)} and {significant(high)} ms for seconds "
             f"at a time ({duration(1e6 * lost_ms)} lost in all), and nothing that was watched "
-            "changes with it: other work of the machine, as a rule"
+            "changes with it: usually other work on the machine"
         )

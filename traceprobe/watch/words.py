@@ -40,7 +40,7 @@ def event_words(
     steps, seconds = rhythm
     name = NAMES[cause]
     if cause == "unknown" and steps is not None:  # whatever keeps step with it is the program's
-        name = "the program does more"
+        name = "the program does extra work"
     if cause == "loader-worker" and workers:
         name = f"one of {workers} loader workers is slow"
     long = duration(typical_ms * 1e6)
@@ -53,6 +53,6 @@ def event_words(
     if count == 1:
         return f"{name}: {long}"
     return (
-        f"{name}: {counted(count, 'time')}, {long} as a rule, {duration(longest_ms * 1e6)} at "
+        f"{name}: {counted(count, 'time')}, typically {long}, {duration(longest_ms * 1e6)} at "
         f"step {longest_step:,}"
     )

@@ -16,6 +16,7 @@ MOST = 64 << 20
 _ACTIONS = (b"1", b"2", b"3", b"4")
 """`torch.profiler._memory_profiler.Action`: there before, created, written to, destroyed."""
 _LIST = msgspec.json.Decoder(list[list[msgspec.Raw]])
+_VALUES = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -32,7 +33,7 @@ def without_events(path: Path, *, gzipped: bool, lost: int) -> DamagedInput | Un
         known = None
     if known is not None:
         return UnsupportedInput(f"{path.name}: is {known}")
-    if lost:
+    if lost and not _is_list_of_values(text):
         return DamagedInput(
             f"{path.name}: none of its {lost} events can be read; capture or copy the trace again"
         )
@@ -54,6 +55,14 @@ def _of_list(text: bytes) -> str | None:
     return None
 
 
+def _is_list_of_values(text: bytes) -> bool:
+    """Whether this is a list without any object, as an event is one."""
+    try:
+        return all(bytes(value)[:1] != b"{" for value in _VALUES.decode(text))
+    except JSON_ERRORS:
+        return False
+
+
 def _is_allocation(row: list[msgspec.Raw]) -> bool:
     """Whether this is a row of a raw memory timeline: time, action, bytes, category."""
     return len(row) == 4 and bytes(row[1]) in _ACTIONS
@@ -61,7 +70,7 @@ def _is_allocation(row: list[msgspec.Raw]) -> bool:
 
 def _of_object(text: bytes, path: Path, gzipped: bool) -> str | None:
     keys = _OBJECT.decode(text).keys()
-    known = foreign_traces.without_events(keys, path.stem if gzipped else path.name)
+    known = foreign_traces.without_events(keys, str(path.with_suffix("") if gzipped else path))
     return f"{known} after unpacking it" if known and gzipped else known
 
 

@@ -12,10 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from traceprobe.errors import UnsupportedInput
 from traceprobe.ingest import foreign_traces
 from traceprobe.ingest.detect_format import DetectedFormat, printable
 from traceprobe.ingest.gunzip import warn_of_checksums
+from traceprobe.ingest.joins import Table
 from traceprobe.ingest.kineto.chunk_columns import Chunk, ChunkColumns, columns_of_chunk
 from traceprobe.ingest.kineto.chunks import LONGEST, BlockReader, EventSplitter, read_ahead
 from traceprobe.ingest.kineto.columns import EventColumns, base_ns, collect_tables
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 _CHECKED = {"thread": "threads", "pid": "processes", "device": "devices"}
 """Columns of which each value costs a pass over all rows, and what their number is limited by."""
+_BACK = 0.5
+"""Part of the capture that time goes back by where the next thread's events begin, at least."""
 _STREAMED = b'{"ph":"'
 """How the first event of the exporter in Python begins."""
 
@@ -100,6 +105,12 @@ def read_kineto(
         base_ns=base_ns(metadata),
     )
     tables = collect_tables(columns, metadata, quality)
+    if "truncated-file" in quality.warnings and _thread_by_thread(tables.values()):
+        quality.warn(
+            "truncated-steps",
+            "What the file has was written thread by thread, so that any step may lack a part of "
+            "its work: copy the whole file.",
+        )
     for table in tables.values():
         for column, limit in _CHECKED.items():
             if column in table:
@@ -131,6 +142,15 @@ def _made(chunks: Iterator[Chunk], jobs: int) -> Generator[ChunkColumns, None, N
 
         return results_in_order(columns_of_chunk, chunks, jobs)
     return (columns_of_chunk(chunk) for chunk in chunks)
+
+
+def _thread_by_thread(tables: Iterable[Table]) -> bool:
+    """Whether what one thread did is written before what another did at the same time."""
+    begins = [table["t0"] for table in tables if len(table.get("t0", ()))]
+    if not begins:
+        return False
+    span = max(int(t0.max()) for t0 in begins) - min(int(t0.min()) for t0 in begins)
+    return any(int((np.maximum.accumulate(t0) - t0).max()) > _BACK * span for t0 in begins)
 
 
 def _dialect(columns: EventColumns, metadata: dict[str, Any], split: EventSplitter) -> str:

@@ -15,7 +15,7 @@ CAUSES: dict[Cause, str] = {
     "unmatched": "a message has no partner",
     "no-dump": "ranks left no dump",
     "circle": "ranks wait for each other in a circle",
-    "unfinished": "all ranks issued it, and it does not end",
+    "unfinished": "all ranks issued it, but it never completes",
     "follows": "ranks wait in something else",
 }
 PLACES: dict[Where, str] = {
@@ -40,7 +40,7 @@ _CONTENTS = (
 )
 _HELP = (
     "Ranks of a group issue the same collectives in the same order, and none ends before all have "
-    "issued it. The first that does not end is where to look; what comes after it waits as well."
+    "issued it. The first that never completes is where to look; what comes after it waits as well."
 )
 
 

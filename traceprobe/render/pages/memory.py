@@ -208,7 +208,7 @@ def _gaps(memory: Memory) -> Iterator[str]:
             f"Not measured: {shorten(reason, 200)}"
             if reason
             else (
-                f"The CUDA context, {size(CONTEXT_BYTES)} as a rule, and workspaces of cuBLAS and "
+                f"The CUDA context, typically {size(CONTEXT_BYTES)}, and workspaces of cuBLAS and "
                 "cuDNN come on top"
             )
         )

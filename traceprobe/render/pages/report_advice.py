@@ -12,7 +12,7 @@ from traceprobe.verdict.bounds import deciding
 
 _HELP = (
     "Each check is one question about the run. The three that are written out would save most. "
-    "What they save is predicted by playing the recorded steps again without their causes; in "
+    "What they save is predicted by replaying the recorded steps without their causes; in "
     "brackets is where nine of ten measurements should lie. “Up to” is an upper bound. Removing "
     "one cause shows the next one, so the numbers do not add up. A failure costs as much as what "
     "decides a verdict, a warning is worth a look. Change one thing, and measure again."

@@ -17,8 +17,8 @@ SAME_MS = 0.005
 _HELP = (
     "What stays in any case is the longest of the floors in the table: what every program takes "
     "that computes the same, at this precision and batch, with the work shared among the GPUs as "
-    "it is. What is within reach is predicted by playing the steps again with all that the checks "
-    "ask for, but for another precision, at the cautious end of its interval. How floors are "
+    "it is. What is within reach is predicted by replaying the steps with everything that the "
+    "checks ask for, except another precision, at the cautious end of its interval. How floors are "
     "computed is in docs/roofline.md."
 )
 
@@ -48,7 +48,7 @@ def sentences(report: Report) -> list[str]:
     said = f"between {said.replace(' to ', ' and ')}" if " to " in said else said
     if said and any(f.id in OTHER_PRECISION and f.status in ATTENTION for f in report.findings):
         said = f"at this precision {said}"
-    return [f"{said[:1].upper()}{said[1:]} a step can go."] if said else []
+    return [f"{said[:1].upper()}{said[1:]} a step can be saved."] if said else []
 
 
 def sections(report: Report) -> list[Section]:
@@ -79,4 +79,4 @@ def _bars(found: Headroom) -> Bars:
     pieces = [
         Piece(word, colour, ms, f"{significant(ms)} ms") for word, colour, ms in parts if ms > 0
     ]
-    return Bars("What of a step can go", "ms a step", [Bar("", pieces)], relative=True)
+    return Bars("What could be saved of a step", "ms a step", [Bar("", pieces)], relative=True)

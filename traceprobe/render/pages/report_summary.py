@@ -35,6 +35,7 @@ _MISLEADING = (
     "inference-server",
     "missing-pages",
     "truncated-file",
+    "truncated-steps",
     "unfinished-write",
 )
 """Codes of warnings without which all else would mislead."""

@@ -58,7 +58,7 @@ def _tone(predicted: Predicted) -> Tone:
 def _points(found: WhatIf, best: Predicted | None) -> Iterator[str]:
     """What the prediction assumes, and how far it may be off."""
     yield (
-        "Predicted by playing the recorded iterations again: everything but what is changed takes "
+        "Predicted by replaying the recorded iterations: everything but what is changed takes "
         "as long as it did"
     )
     c = found.calibration
@@ -94,7 +94,7 @@ def _sections(found: WhatIf) -> Iterator[Section]:
         "changes",
         title,
         blocks=blocks,
-        help="The recorded iterations are played again: the host launches in the order in which it "
+        help="The recorded iterations are replayed: the host launches in the order in which it "
         "did, each stream works in order, and who waited for whom waits again. With a change, "
         "other things may become the limit; so changes do not add up.",
     )
