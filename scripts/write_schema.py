@@ -84,6 +84,7 @@ OPTIONAL = {
     ("Summary", "masked_attention"),
     ("Summary", "repeated_collectives"),
     ("Summary", "unused_gradients"),
+    ("HostToDevice", "returned_bytes"),
     ("Summary", "launches"),
     ("Summary", "operators"),
     ("Summary", "sequences"),

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,10 +193,47 @@ def test_nothing_is_overwritten_without_force(cli, trace):
     assert json.loads((cli.folder / "a.json").read_text(encoding="utf-8"))["verdict"]
 
 
-def test_the_default_output_is_not_overwritten_either(cli, trace):
+def test_a_page_that_nobody_asked_for_stops_nothing(cli, trace, monkeypatch):
+    page = cli.folder / "traceprobe-run.html"
+    page.write_text("precious")
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    done = cli("analyze", trace, "--open").expect(0)
+    assert done.out.startswith("I/O-bound")
+    assert done.err == (
+        "kept traceprobe-run.html, which was there before; overwrite it with --force, or choose "
+        "another with -o\n"
+    )
+    assert page.read_text() == "precious"
+    assert not opened
+    assert "exists; overwrite" in cli("analyze", trace, "-q").expect(2).err
+    assert "exists; overwrite" in cli("analyze", trace, "-o", page.name).expect(2).err
+    assert page.read_text() == "precious"
+    assert "wrote traceprobe-run.html" in cli("analyze", trace, "--force").expect(0).err
+
+
+def test_the_page_of_the_same_trace_is_written_again(cli, trace):
+    page = cli.folder / "traceprobe-run.html"
     cli("analyze", trace, "-q").expect(0)
-    assert "traceprobe-run.html: exists" in cli("analyze", trace).expect(2).err
-    cli("analyze", trace, "--force", "--quiet").expect(0)
+    whole = page.read_bytes()
+    cli("analyze", trace, "--steps", "2:8", "-q").expect(0)
+    assert page.read_bytes() != whole
+    assert "wrote traceprobe-run.html" in cli("analyze", trace).expect(0).err
+    assert page.read_bytes() == whole
+    # Whoever left the names out does not want them back.
+    assert "kept traceprobe-run.html" in cli("analyze", trace, "--redact").expect(0).err
+    cli("analyze", trace, "--redact", "--force", "-q").expect(0)
+    assert "kept traceprobe-run.html" in cli("analyze", trace).expect(0).err
+    write_trace(trace, replace(LOOP, steps=7))
+    assert "kept traceprobe-run.html" in cli("analyze", trace, "--redact").expect(0).err
+
+
+@pytest.mark.parametrize("report", ["[]", '{"inputs": 1}', "{", "\xff", '{"inputs": []}'])
+def test_a_page_with_another_report_is_kept(cli, trace, report):
+    text = f'<script type="application/json" id="traceprobe-report">{report}</script>'
+    (cli.folder / "traceprobe-run.html").write_text(text, encoding="latin-1")
+    assert "kept traceprobe-run.html" in cli("analyze", trace).expect(0).err
+    assert (cli.folder / "traceprobe-run.html").read_text(encoding="latin-1") == text
 
 
 def test_outputs_have_the_rights_of_any_new_file(cli, trace):

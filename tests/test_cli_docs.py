@@ -76,6 +76,8 @@ def test_the_readme_works_from_the_top_and_shows_what_it_prints(cli):
     for command in of_a_stranger():
         printed[command] = cli(*shlex.split(command)).expect(0).out
     assert len(printed) >= 6
+    for command in (command for command in printed if command.startswith("compare ")):
+        assert "How many samples a step holds" not in printed[command]
     shown = re.search(r"^```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE)[1]
     assert next(iter(printed.values())).startswith(shown)
 

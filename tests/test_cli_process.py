@@ -179,10 +179,12 @@ def test_progress_is_shown_on_a_terminal_unless_quiet(folder):
     assert "gpu ops" in quiet
 
 
-def test_what_a_file_holds_is_folded_on_a_terminal_and_whole_elsewhere(folder):
+def test_what_a_file_holds_is_folded_to_a_width_and_whole_without_one(folder):
     env = {"TERM": "dumb", "COLUMNS": "50"}
     shown = on_a_terminal("inspect", "-q", "run.json", cwd=folder, env=env).split("\r\n")
-    whole = spawn("inspect", "run.json", cwd=folder, env=env).expect(0).out.splitlines()
+    whole = spawn("inspect", "run.json", cwd=folder).expect(0).out.splitlines()
+    piped = spawn("inspect", "run.json", cwd=folder, env=env).expect(0).out.splitlines()
+    assert piped == shown[:-1]
     assert max(map(len, shown)) <= 50 < max(map(len, whole))
     assert " ".join(" ".join(shown).split()) == " ".join(" ".join(whole).split())
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import shlex
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.builders import faults, kineto
 from tests.cli_runner import LOOP, write_trace
+from traceprobe import TraceprobeError, load
+from traceprobe.pipeline.trace_part import Lost, or_lost
 
 FOREIGN = {
     "empty.json": (faults.EMPTY, "empty"),
@@ -33,6 +38,8 @@ FOREIGN = {
     "object.json": (b'{"a": 1}', "without trace events"),
     "nothing.json": (b'{"schemaVersion": 1, "traceEvents": [ ]}', "`traceEvents` is empty"),
     "unread.json": (b'{"traceEvents": [7]}', "none of its 1 events can be read"),
+    "values.json": (b"[1, 2, 3]", "JSON without trace events"),
+    "broken.json": (b"[1, 2", "none of its 1 events can be read"),
     "saved.json": (b'{"kind": "x", "traceprobe_version": "1"}', "traceprobe render saved.json"),
     "saved.json.gz": (gzip.compress(b'{"traceprobe_version": ""}'), "saved.json` after unpacking"),
     "et.json": (b'{"schema": "1.1", "pid": 1, "nodes": []}', "an execution trace of PyTorch"),
@@ -150,13 +157,31 @@ def test_inputs_that_are_no_file(cli, command):
     assert "directory" in refused(cli, command, "folder")
 
 
-@pytest.mark.parametrize("command", [["inspect"], ["slice", "--steps", "0:2", "-o", "s.json"]])
+ONE_TRACE = pytest.mark.parametrize(
+    "command", [["inspect"], ["slice", "--steps", "0:2", "-o", "s.json"]], ids=["inspect", "slice"]
+)
+
+
+@ONE_TRACE
 def test_a_folder_where_one_file_is_wanted_names_what_it_holds(cli, trace, command):
-    (cli.folder / "traceprobe-train").mkdir()
-    trace.rename(cli.folder / "traceprobe-train" / "a.json")
-    message = refused(cli, *command, "traceprobe-train")
+    (cli.folder / "two runs").mkdir()
+    trace.rename(cli.folder / "two runs" / "a.json")
+    write_trace(cli.folder / "two runs" / "b.json")
+    message = refused(cli, *command, "two runs")
     assert message.count("\n") == 1
-    assert "name one of its files: traceprobe-train/a.json" in message
+    assert message.endswith(
+        "is a directory with 2 traces; name one of them: 'two runs/a.json', 'two runs/b.json'\n"
+    )
+
+
+@ONE_TRACE
+def test_a_folder_with_one_trace_stands_for_it(cli, trace, command):
+    (cli.folder / "traceprobe-train").mkdir()
+    (cli.folder / "traceprobe-train" / "report.html").write_text("<html>")
+    alone = cli(*command, trace).expect(0).out
+    (cli.folder / "s.json").unlink(missing_ok=True)
+    trace.rename(cli.folder / "traceprobe-train" / trace.name)
+    assert cli(*command, "traceprobe-train").expect(0).out == alone
 
 
 def test_a_folder_to_be_rendered_names_its_report(cli):
@@ -294,8 +319,50 @@ def test_render_of_something_else(cli, text, part):
     assert "report.json" in message
 
 
-def test_render_of_a_trace(cli, trace):
-    assert "is not a traceprobe report.json" in refused(cli, "render", trace, "-o", "a.html")
+WRITES = "as `traceprobe analyze TRACE -o report.json` writes"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("run.json", "is a trace, not a report.json"),
+        ("run.json.gz", "is a trace, not a result of traceprobe"),
+        ("run.sqlite", "is an export of Nsight Systems, not a result of traceprobe"),
+        ("page.html", "is an HTML page, not a result of traceprobe"),
+        ("other.json", "is not a report.json"),
+    ],
+)
+def test_render_says_what_else_a_file_is_and_what_it_takes(cli, name, what):
+    path = cli.folder / name
+    if name.startswith("run"):
+        write_trace(path)
+    elif name == "page.html":
+        cli("analyze", write_trace(cli.folder / "run.json"), "-q", "-o", name).expect(0)
+    else:
+        path.write_text('{"other": 1}')
+    message = refused(cli, "render", name, "-o", "a.html")
+    assert message.startswith(f"traceprobe: {name}: {what} {WRITES}")
+    assert "malformed" not in message
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_a_report_in_the_place_of_a_trace_is_shown_by_the_command_that_is_told(cli, trace, packed):
+    (cli.folder / "old runs").mkdir()
+    report = cli.folder / "old runs" / "report.json"
+    cli("analyze", trace, "-q", "-o", report).expect(0)
+    given = Path("old runs/report.json.gz" if packed else "old runs/report.json")
+    if packed:
+        (cli.folder / given).write_bytes(gzip.compress(report.read_bytes()))
+    command = re.search(r"`traceprobe (.*?)`", refused(cli, "analyze", given))[1]
+    assert cli(*shlex.split(command)).expect(0).out.startswith("I/O-bound")
+
+
+def test_the_library_says_that_a_file_is_absent(tmp_path):
+    with pytest.raises(TraceprobeError, match=r"^run\.sqlite: is absent; check the path") as found:
+        load(tmp_path / "run.sqlite")
+    assert isinstance(found.value, FileNotFoundError)
+    lost = or_lost(tmp_path / "run.sqlite", lambda: load(tmp_path / "run.sqlite"))
+    assert lost == Lost("run.sqlite", str(found.value))
 
 
 def test_render_of_another_schema_version(cli, trace):

@@ -15,6 +15,7 @@ from tests import records
 from tests.builders import memory
 from tests.test_collective_waits import EARLY, LATE
 from tests.test_collective_waits import rank as rank_of_two
+from tests.test_findings import evidence
 from traceprobe.records.host_stalls import GarbageCollections
 from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.verdict import wording
@@ -144,6 +145,22 @@ def test_pauses_and_stalls_may_have_lasted_longer_in_the_steps_that_were_timed()
     assert correct([held_up], None, 126e6, HEAVY).calibration_doubt
 
 
+@pytest.mark.parametrize(
+    ("waited", "in_process", "hidden"),
+    [(0, False, True), (0, True, False), (None, False, False)],
+    ids=["workers", "no workers", "no loader"],
+)
+def test_a_far_longer_step_may_wait_for_workers_that_were_ahead(waited, in_process, hidden):
+    rank = records.rank({"forward": 90}, host=records.host(loader_in_process=in_process))
+    parts = {**rank.summary.partition_ns, "idle_data_wait": waited}
+    rank = replace(rank, summary=replace(rank.summary, partition_ns=parts))
+    found = correct([rank], None, 180e6, HEAVY)
+    assert ("a slow loader is hidden" in found.notes[-1]) == hidden
+    terms = evidence(rank, unprofiled_ms=180, profiled=HEAVY).verdict.confidence_terms
+    (why,) = [term.why for term in terms if term.name == "calibration"]
+    assert ("waits for its loader" in why) == hidden
+
+
 @pytest.mark.parametrize(("others", "ruled_out"), [(10, True), (12, False)])
 def test_the_step_of_the_run_rules_the_host_out_not_that_of_one_rank(others, ruled_out):
     short = records.rank({"forward": 89})
@@ -193,7 +210,7 @@ def test_a_profiled_step_that_is_much_shorter_says_nothing_of_the_host():
     decision, corrected, terms = records.judge_parts([rank], None, HEAVY, 111)
     assert not corrected.overhead_ruled_out
     assert decision.bound == "overhead"
-    assert any("different conditions" in note for note in corrected.notes)
+    assert any("other conditions" in note for note in corrected.notes)
     assert {t.name: t.value for t in terms}["calibration"] == -0.1
     near = correct([rank], None, 109e6, HEAVY)
     assert (near.overhead_ruled_out, near.calibration_doubt) == (True, None)

@@ -27,6 +27,7 @@ from traceprobe.findings.unfused_kernels import unfused_kernels
 from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.records.class_bound import UNSEEN
 from traceprobe.records.host_activity import Updates
+from traceprobe.records.operator_calls import OperatorPace
 from traceprobe.records.summary import KernelShare, UnfusedAttention
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.thresholds import FIXED
@@ -339,6 +340,13 @@ def test_elementwise_kernels_could_be_fused():
     found = applied(unfused_kernels, run(other=16, softmax=5, layout=3, fused=5))
     assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(21))
     assert applied(unfused_kernels, run(other=19)).status == "pass"
+
+
+@pytest.mark.parametrize(("ms", "says"), [(20, "F.embedding"), (5, "torch.compile")])
+def test_gradients_of_rows_fetched_by_index_are_no_matter_of_fusion(ms, says):
+    fetched = OperatorPace(per_step=1, host_us=100, operations=10, device_ms=ms)
+    seen = replace(evidence(run(other=30)), called=lambda: {"aten::_index_put_impl_": fetched})
+    assert says in unfused_kernels(seen).advice
 
 
 def test_what_is_inside_a_whole_graph_is_not_guessed():

@@ -211,6 +211,7 @@ def updates_on_the_cpu(script, at, k):
         ("aten::_is_any_true", 12, "set_detect_anomaly"),
         ("aten::lstm_cell", 12, "nn.LSTM"),
         ("aten::gru_cell", 2, "Launch less"),
+        ("aten::_thnn_fused_lstm_cell", 12, "torch.backends.cudnn.enabled"),
         ("aten::mul", 12, "Launch less"),
     ],
 )
@@ -219,6 +220,30 @@ def test_operators_that_one_mistake_alone_calls_name_it(tmp_path, operator, time
         for call in range(times):
             begin = at + 2 * MS + call * 4 * MS // times
             script.operator(operator, begin, begin + 3 * MS // times)
+
+    host = finding(report_of(loop(busy), tmp_path), "host-overhead")
+    assert host.status == "fail"
+    assert says in host.advice
+
+
+@pytest.mark.parametrize(
+    ("operator", "kernels", "says"),
+    [
+        ("aten::cudnn_convolution", 40, "cudnn.benchmark"),
+        ("aten::cudnn_convolution", 4, "Launch less"),
+        ("aten::_cudnn_attention_forward", 2, "sdpa_kernel"),
+        ("aten::_flash_attention_forward", 2, "Launch less"),
+    ],
+)
+def test_one_call_that_prepares_for_each_size_names_it(tmp_path, operator, kernels, says):
+    """It lasts 4 ms: of a convolution many kernels tell, of cuDNN's attention its duration."""
+
+    def busy(script, at, k):
+        begin, length = at + 2 * MS, 4 * MS
+        script.operator(operator, begin, begin + length)
+        for n in range(kernels):
+            call = begin + 1_000 + n * length // (kernels + 1)
+            script.op("kernel", call + 1_000, call + 3_000, (call, call + 500))
 
     host = finding(report_of(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"

@@ -29,6 +29,19 @@ HOSTILE = (
     "${{ github.token }} && touch pwned.json",
 )
 
+TRAINING = """
+import torch
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(64, WIDTH), torch.nn.Linear(WIDTH, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(1_000):
+    optimizer.zero_grad()
+    model(torch.randn(256, 64)).square().mean().backward()
+    optimizer.step()
+"""
+
 
 @pytest.fixture(scope="module")
 def action():
@@ -157,6 +170,54 @@ def test_the_workflows_of_the_page_are_yaml_and_name_its_inputs(action):
     assert set(step["with"]) <= set(action["inputs"])
     assert (ROOT / step["uses"].partition("@")[0].split("/", 2)[2] / "action.yml") == FILE
     assert second["jobs"]
+
+
+@pytest.fixture(scope="module")
+def workflow():
+    """The steps of the workflow with the command line, by what they are called."""
+    yaml = pytest.importorskip("yaml", reason="pyyaml is not installed")
+    second = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.S)[1])
+    steps = second["jobs"]["step-time"]["steps"]
+    return {step.get("name", str(place)): step for place, step in enumerate(steps)}
+
+
+def test_the_workflow_records_the_base_from_its_own_checkout(workflow):
+    new, base = workflow["Record this change"], workflow["Record the base"]
+    (checkout,) = (step["with"] for step in workflow.values() if "ref" in step.get("with", {}))
+    assert checkout["ref"] == "${{ github.base_ref }}"
+    assert base["working-directory"] == checkout["path"]
+    assert new["run"].partition(" -- ")[2] == base["run"].partition(" -- ")[2] == "python train.py"
+    installs = [step["run"] for step in workflow.values() if "pip install" in step.get("run", "")]
+    assert any("traceprobe[torch] @ git+https://github.com/" in line for line in installs)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pytorch")
+@pytest.mark.parametrize(("width", "code"), [(64, 0), (1024, 1)], ids=["faster", "slower"])
+def test_the_workflow_fails_where_the_script_got_slower(workflow, tmp_path, width, code):
+    if BASH is None:
+        pytest.skip("there is no bash")
+    for folder in ("base-checkout", "tools"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "train.py").write_text(TRAINING.replace("WIDTH", str(width)))
+    (tmp_path / "base-checkout" / "train.py").write_text(TRAINING.replace("WIDTH", "256"))
+    program = tmp_path / "tools" / "traceprobe"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m traceprobe "$@"\n')
+    program.chmod(0o755)
+    folders = [str(program.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    codes = {}
+    for name in ("Record this change", "Record the base", "Compare"):
+        codes[name] = subprocess.run(
+            [*SHELL, "-c", workflow[name]["run"]],
+            env=environment(
+                PATH=os.pathsep.join(folders), GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md")
+            ),
+            cwd=tmp_path / workflow[name].get("working-directory", "."),
+            capture_output=True,
+        ).returncode
+    assert codes == {"Record this change": 0, "Record the base": 0, "Compare": code}
+    summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert ("Gate failed" in summary) == (code == 1)
 
 
 def test_an_analysis_says_what_bounds_the_run(runner, traces):

@@ -212,7 +212,7 @@ def command(
             *(p for own in records.values() for p in own),
             *(p for p in (ablation, causal, peaks) if p),
         ],
-        force=force,
+        force=force or not output,  # a page that nobody asked for stops nothing
         github_summary=github_summary,
     )
     options = Options(
@@ -259,7 +259,12 @@ def command(
         note(f"warning: {lost.reason}", quiet=quiet)
     for text in _of_nccl_records(report.quality):
         note(text, quiet=quiet)
-    written = outputs.write(report, targets, force=force)
+    there = not (output or force) and targets[0].exists()
+    renewed = there and outputs.is_page_of(targets[0], report)
+    kept = there and not renewed
+    if kept and quiet:  # nothing would be left of the analysis
+        outputs.check_file(targets[0], paths, force=False)
+    written = outputs.write(report, [] if kept else targets, force=force or renewed)
     if github_summary:
         outputs.append_summary(report)
     if said:
@@ -267,7 +272,13 @@ def command(
         summary(report, places, verbose=verbose)
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
-    if open_report:
+    if kept:
+        note(
+            f"kept {targets[0]}, which was there before; overwrite it with --force, or choose "
+            "another with -o",
+            quiet=quiet,
+        )
+    elif open_report:
         _open(written)
 
 

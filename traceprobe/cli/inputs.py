@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from traceprobe.cli.console import note
 from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
-from traceprobe.ingest.trace_folder import natural_order
+from traceprobe.ingest.detect_format import SQLITE_MAGIC
+from traceprobe.ingest.trace_folder import is_trace, natural_order
 from traceprobe.system.reading import read_saved
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ SAVED = {
     "Ablation": ("an ablation as `traceprobe bench -o` writes it", "run traceprobe bench again"),
     "Causal": ("probes as `traceprobe bench --causal -o` writes them", "probe the program again"),
     "MeasuredPeaks": ("what `traceprobe roofline --measure -o` writes", "measure again"),
-    "Report": ("a traceprobe report.json", "analyse the trace again"),
+    "Report": (
+        "a report.json as `traceprobe analyze TRACE -o report.json` writes it",
+        "analyse the trace again",
+    ),
 }
 """Class of a record to what its file is expected to be, and what to do where it is of no use."""
 
@@ -67,6 +71,12 @@ def _absent(argument: str) -> str:
     return f"{Path(argument)}: is absent; there is no such file or folder"
 
 
+def named(names: Sequence[str]) -> str:
+    """Names in a message: the first of them, and how many there are more."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
+
+
 def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
     from traceprobe.capture.nsys_tool import installed_nsys
     from traceprobe.capture.recording_files import recording_files
@@ -87,9 +97,8 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
             f"{folder}: is a directory without a trace; name the files, or their folder"
         )
     if left:
-        named = ", ".join(path.name for path in left[:MAX_NAMED])
-        more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
-        note(f"{folder}: left out, as they are no traces: {named}{more}", quiet=quiet)
+        text = named([path.name for path in left])
+        note(f"{folder}: left out, as they are no traces: {text}", quiet=quiet)
     return sorted([*traces_here, *reports], key=natural_order)
 
 
@@ -152,12 +161,26 @@ def saved(path: Path, record: type[Result]) -> Result:
     import msgspec
 
     what, remedy = SAVED[record.__name__]
+    text = read_saved(path)
     try:
-        return record.from_json(read_saved(path))
+        return record.from_json(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path.name}: is not {what} ({error})") from error
+        raise UsageError(not_saved(path, text, what, error)) from error
     except (DamagedRecord, OtherVersion) as error:
         raise UsageError(f"{path.name}: {error}; {remedy}") from error
+
+
+def not_saved(path: Path, text: bytes, what: str, error: Exception) -> str:
+    """That a file with this text is not what is wanted, and what else it is if that is known."""
+    if text.startswith(SQLITE_MAGIC):
+        found = "an export of Nsight Systems"
+    elif text.lstrip().startswith(b"<"):
+        found = "an HTML page"
+    elif is_trace(path):
+        found = "a trace"
+    else:
+        return f"{path.name}: is not {what} ({error})"
+    return f"{path.name}: is {found}, not {what}"
 
 
 @contextmanager

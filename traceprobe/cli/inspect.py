@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -69,8 +70,9 @@ def command(
 
 
 def _folded(line: str) -> str:
-    """A line on a terminal, in lines of its width; elsewhere as it is, for `grep`."""
-    if sys.stdout is None or not sys.stdout.isatty():
+    """A line in lines of the width of the terminal or of COLUMNS; else as it is, for `grep`."""
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    if not (on_terminal or os.environ.get("COLUMNS")):
         return f"{line}\n"
     width = max(terminal_width(), _LEAST_WIDTH)
     parts = textwrap.wrap(line, width, subsequent_indent=" " * _INDENT, break_on_hyphens=False)

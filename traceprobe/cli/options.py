@@ -22,25 +22,36 @@ MEASURING = "What to measure"
 
 
 def _one_file(path: Path) -> Path:
-    """The file; a folder is refused with the name of what it holds.
+    """The file, or the only trace in a folder.
 
     Raises:
-        UsageError: it is a folder.
+        UsageError: the folder has none or several; the message names them.
     """
-    if path.is_dir():
-        from traceprobe.cli.console import misused
-        from traceprobe.ingest.trace_folder import find_traces
-        from traceprobe.system import shell
+    if not path.is_dir():
+        return path
+    from traceprobe.cli.console import misused
+    from traceprobe.cli.inputs import named
+    from traceprobe.ingest.trace_folder import find_traces
+    from traceprobe.system import shell
 
-        traces, _ = find_traces(path)
-        named = f"name one of its files: {shell.file(str(traces[0]))}" if traces else "name a trace"
-        misused(f"{path}: is a directory; {named}")
-    return path
+    traces, _ = find_traces(path)
+    if not traces:
+        misused(f"{path}: is a directory without a trace; name a trace file")
+    if len(traces) > 1:
+        files = named([shell.file(str(trace)) for trace in traces])
+        misused(f"{path}: is a directory with {len(traces)} traces; name one of them: {files}")
+    return traces[0]
 
 
 TraceFile = Annotated[
     Path,
-    typer.Argument(metavar="INPUT", help="A trace file.", exists=True, callback=_one_file),
+    typer.Argument(
+        metavar="INPUT",
+        help="A trace file, or a folder with one.",
+        exists=True,
+        readable=False,  # whoever reads it says what to do then
+        callback=_one_file,
+    ),
 ]
 Traces = Annotated[
     list[str],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,16 @@ from traceprobe.cli.inputs import companions, short
 from traceprobe.errors import UsageError
 from traceprobe.render.save import RENDERERS, Result, save
 from traceprobe.system.atomic_write import append
+from traceprobe.system.reading import open_regular
 
 if TYPE_CHECKING:
     from traceprobe.records.base import Record
+    from traceprobe.records.report import Report
+
+_LARGEST_PAGE = 64 << 20
+"""Bytes of a page that is looked into."""
+_RECORD = re.compile(rb'<script type="application/json" id="traceprobe-report">(.*?)</script>')
+"""The report in a page, which is on one line."""
 
 
 def default_output(first: Path) -> Path:
@@ -91,6 +99,31 @@ def check_file(path: Path, inputs: Iterable[Path], *, force: bool) -> None:
         raise UsageError(f"{path}: is not a regular file")
     if path.exists() and not force:
         raise UsageError(f"{path}: exists; overwrite it with --force, or choose another with -o")
+
+
+def is_page_of(path: Path, report: Report) -> bool:
+    """Whether a file is the page of an earlier analysis of the same inputs, redacted or not alike.
+
+    It is told by the report that a page holds, whatever the options of that analysis were.
+    """
+    try:
+        with open_regular(path, follow=False) as file:
+            found = _RECORD.search(file.read(_LARGEST_PAGE))
+        inputs = msgspec.json.decode(found[1], type=_Page).inputs if found else []
+    except (OSError, UsageError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return inputs == [_Input(source.name, source.sha256) for source in report.inputs]
+
+
+class _Input(msgspec.Struct):
+    name: str
+    sha256: str
+
+
+class _Page(msgspec.Struct):
+    """What says of which files a report is."""
+
+    inputs: list[_Input]
 
 
 def _is_one_of(path: Path, inputs: Iterable[Path]) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from traceprobe.records.report import Report
 
 
-_WRITES = "`traceprobe analyze TRACE -o report.json` writes one"
+_RESULT = "a result of traceprobe as `traceprobe analyze TRACE -o report.json` writes one"
 
 
 def _one_result(path: Path) -> Path:
@@ -37,6 +37,7 @@ def command(
             metavar="REPORT.JSON",
             help="A report.json, or the JSON of a comparison or a ladder.",
             exists=True,
+            readable=False,
             callback=_one_result,
         ),
     ],
@@ -97,7 +98,7 @@ def _read(path: Path) -> Report | Ablation | Record:
     """A report or an ablation, or a record of the kind that the file says."""
     import msgspec
 
-    from traceprobe.cli.inputs import saved
+    from traceprobe.cli.inputs import not_saved, saved
     from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
     from traceprobe.records import kinds
     from traceprobe.records.ablation import Ablation
@@ -112,8 +113,6 @@ def _read(path: Path) -> Report | Ablation | Record:
             return saved(path, Report)
         return kinds.read(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path.name}: is not a result of traceprobe ({error}); {_WRITES}"
-        ) from error
+        raise UsageError(not_saved(path, text, _RESULT, error)) from error
     except (DamagedRecord, OtherVersion) as error:
         raise UsageError(f"{path.name}: {error}; make it again") from error

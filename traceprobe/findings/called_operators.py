@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.records.operator_calls import OperatorPace
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -14,11 +16,27 @@ class _Sign(NamedTuple):
     Args:
         names: ends of the names of the operators.
         waits: whether the host waits for the GPU in each.
+        per_step: calls, all together, at least.
+        host_us, operations: how long a call lasts, and what it launches, at least.
     """
 
     names: tuple[str, ...]
     advice: str
     waits: bool = False
+    per_step: float = FIXED.telling_calls
+    host_us: float = 0.0
+    operations: float = 0.0
+
+    def shown_by(self, called: Mapping[str, OperatorPace]) -> bool:
+        """Whether these operators are called so."""
+        own = [
+            each.per_step
+            for name, each in called.items()
+            if name.endswith(self.names)
+            and each.host_us >= self.host_us
+            and each.operations >= self.operations
+        ]
+        return bool(own) and sum(own) >= self.per_step
 
 
 _SIGNS = (
@@ -42,6 +60,28 @@ _SIGNS = (
         "Call `nn.LSTM`, `nn.GRU` or `nn.RNN` with the whole sequence instead of a cell for each "
         "time step: cuDNN runs all of its steps with few launches.",
     ),
+    # PyTorch's own cells, where cuDNN would have run the whole sequence.
+    _Sign(
+        ("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell"),
+        "Let cuDNN run `nn.LSTM` and `nn.GRU`: without it PyTorch runs each of their time steps by "
+        "itself. Leave `torch.backends.cudnn.enabled` on.",
+    ),
+    _Sign(
+        ("aten::cudnn_convolution", "aten::convolution_backward"),
+        "Turn `torch.backends.cudnn.benchmark` off, or pad inputs to a few sizes: cuDNN tries its "
+        "algorithms for each size that it has not seen.",
+        waits=True,
+        per_step=0.0,
+        operations=FIXED.tried_operations,
+    ),
+    _Sign(
+        ("aten::_cudnn_attention_forward",),
+        "Pad inputs to a few lengths, or choose another kernel of attention "
+        "(`torch.nn.attention.sdpa_kernel`): cuDNN compiles its own for each size that it has not "
+        "seen.",
+        per_step=0.0,
+        host_us=FIXED.prepared_us,
+    ),
 )
 
 
@@ -51,9 +91,5 @@ def told_by_operators(evidence: Evidence, *, waits: bool = False) -> str:
     Args:
         waits: of those alone in which the host waits for the GPU.
     """
-    called = evidence.calls_per_step
-    for sign in _SIGNS:
-        count = sum(per_step for name, per_step in called.items() if name.endswith(sign.names))
-        if (sign.waits or not waits) and count >= FIXED.telling_calls:
-            return sign.advice
-    return ""
+    shown = (sign for sign in _SIGNS if sign.shown_by(evidence.operators))
+    return next((sign.advice for sign in shown if sign.waits or not waits), "")

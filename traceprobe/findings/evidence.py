@@ -17,6 +17,7 @@ from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, KERNEL_PHASES
 from traceprobe.records.class_bound import UNSEEN
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
+from traceprobe.records.operator_calls import OperatorPace
 from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms, removable_ms
 from traceprobe.records.replay import Replay
 from traceprobe.records.report import Quality, Status, Verdict
@@ -86,7 +87,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     compiler: CompilerNotes | None = None
     blocks: Mapping[int, Sequence[Block]] = msgspec.field(default_factory=dict)
     replays: Callable[[], Iterable[Replay]] = tuple
-    called: Callable[[], Mapping[str, float]] = dict
+    called: Callable[[], Mapping[str, OperatorPace]] = dict
 
     @property
     def per(self) -> str:
@@ -115,8 +116,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         return "time without an operator" if self.on_cpu else "idle GPU"
 
     @cached_property
-    def calls_per_step(self) -> Mapping[str, float]:
-        """Of operators, as `called` gives them; they are unpacked once."""
+    def operators(self) -> Mapping[str, OperatorPace]:
+        """Operators by name, as `called` gives them; they are unpacked once."""
         return self.called()
 
     @cached_property

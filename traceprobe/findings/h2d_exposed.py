@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.offloading import KEEP, offloads_activations
 from traceprobe.findings.pinning import copies_of, handing_over_ms, pinned
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import significant
@@ -54,9 +55,7 @@ def h2d_exposed(evidence: Evidence) -> Answer:
             "with kernels",
         ],
         evidence.saving(most, "h2d", *(["idle_data_wait"] if handed else [])),
-        UPDATED
-        if evidence.cpu_update_ms
-        else _advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
+        _advice(evidence, sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
         evidence.sites("h2d"),
         Changes(
             removed=frozenset({"data-wait"} if handed else {}),
@@ -66,8 +65,12 @@ def h2d_exposed(evidence: Evidence) -> Answer:
     )
 
 
-def _advice(pageable: float | None, overlap_pct: float) -> str:
-    """What to change first: memory that copies can leave at once, then the place of the copy."""
+def _advice(evidence: Evidence, pageable: float | None, overlap_pct: float) -> str:
+    """What to change first: what is copied, memory that copies can leave at once, their place."""
+    if evidence.cpu_update_ms:
+        return UPDATED
+    if offloads_activations(evidence):
+        return KEEP
     if pageable is None:
         return f"{PIN} {PREFETCH}"
     if pageable >= FIXED.mostly_copied:

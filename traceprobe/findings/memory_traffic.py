@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.offloading import KEEP, offloads_activations
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.replay.scenario import Changes
 
@@ -25,13 +26,23 @@ def memory_traffic(evidence: Evidence) -> Answer:
         evidence.flag(ms),
         [f"{evidence.amount(ms)} while no kernel runs"],
         evidence.saving(ms, "memory", "d2h"),
-        "Gradients are copied to an optimizer on the CPU: copy each as soon as it is there, from "
-        "hooks of the backward pass (`register_post_accumulate_grad_hook`), into pinned memory on "
-        "a stream of its own."
-        if evidence.cpu_update_ms
-        else "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; use "
-        "`zero_grad(set_to_none=True)`, and `gradient_as_bucket_view=True` for DDP.",
+        _advice(evidence),
         changes=_without(evidence),
+    )
+
+
+def _advice(evidence: Evidence) -> str:
+    if evidence.cpu_update_ms:
+        return (
+            "Gradients are copied to an optimizer on the CPU: copy each as soon as it is there, "
+            "from hooks of the backward pass (`register_post_accumulate_grad_hook`), into pinned "
+            "memory on a stream of its own."
+        )
+    if offloads_activations(evidence):
+        return KEEP
+    return (
+        "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; use "
+        "`zero_grad(set_to_none=True)`, and `gradient_as_bucket_view=True` for DDP."
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import UnsetType
 from traceprobe.findings.called_operators import told_by_operators
 from traceprobe.findings.device_waits import DeviceWaits, device_waits
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
+from traceprobe.findings.offloading import KEEP, offloads_activations
 from traceprobe.findings.owned_time import waiting_operators
 from traceprobe.findings.recorded_cores import taken
 from traceprobe.findings.rule import NO_CALLS, Answer, rule
@@ -61,11 +62,16 @@ def synchronization(evidence: Evidence) -> Answer:
             "again, as far as the calls delayed the host",
         ],
         evidence.saving(most, *classes) if waits.matters else None,
-        told_by_operators(evidence, waits=True)
+        _cause(evidence)
         or _advice(copies, _named(evidence), waits.per_step, _copied_us(evidence, copies)),
         evidence.sites("idle_sync"),
         Changes(removed=frozenset(removed), margin=FIXED.usual_margin if waits.reading_ms else 0.0),
     )
+
+
+def _cause(evidence: Evidence) -> str:
+    """What to do about a mistake that is known to make the host wait; empty without one."""
+    return told_by_operators(evidence, waits=True) or KEEP * offloads_activations(evidence)
 
 
 def _bound(evidence: Evidence, waits: DeviceWaits) -> tuple[float, tuple[str, ...]]:

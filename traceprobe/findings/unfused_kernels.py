@@ -12,6 +12,16 @@ from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import significant
 from traceprobe.verdict.thresholds import FIXED
 
+_FUSE = (
+    "`torch.compile` fuses them; without it, use fused operations "
+    "(`scaled_dot_product_attention`, fused losses and norms)."
+)
+_INDEXED = (
+    "Fetch each row once and repeat it afterwards, or use `F.embedding` instead of `x[index]`. "
+    "Most of the time goes to the gradient of that, which adds the rows of one index one after "
+    "the other."
+)
+
 
 @rule(
     "unfused-kernels",
@@ -53,8 +63,7 @@ def unfused_kernels(evidence: Evidence) -> Answer:
             else "",
         ],
         None if converted else evidence.saving(left, "other", "softmax"),
-        "`torch.compile` fuses them; without it, use fused operations "
-        "(`scaled_dot_product_attention`, fused losses and norms).",
+        _INDEXED if _mostly_indexed(evidence, left) else _FUSE,
         kernel_sites(evidence.owners, "other", "softmax"),
         evidence.faster(FIXED.fusion_usual * left, FIXED.fusion_margin),
     )
@@ -81,6 +90,12 @@ def _parts(evidence: Evidence) -> _Parts:
     broken = min(eager_ms(evidence), ms)
     launched = min(launched_ms(evidence), ms - broken) if evidence.kernel_ms("fused") else 0.0
     return _Parts(ms, attention, broken, launched, ms - broken - launched)
+
+
+def _mostly_indexed(evidence: Evidence, ms: float) -> bool:
+    """Whether more than half of the kernels put gradients back to the rows that were fetched."""
+    indexed = evidence.operators.get("aten::_index_put_impl_")
+    return indexed is not None and 2 * indexed.device_ms > ms > 0
 
 
 def asks_for_fusion(evidence: Evidence) -> bool:

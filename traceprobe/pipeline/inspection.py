@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from traceprobe.formatting import counted
+from traceprobe.formatting import counted, shorten
 from traceprobe.model.codes import NOTES, UNKNOWN, Kind, StreamEvent
 from traceprobe.model.events import Trace, rows_of
 from traceprobe.timeline import phases
@@ -93,7 +93,7 @@ def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> Iterator[Line]:
     ]
     top = sorted(merged, key=lambda item: (-item[1], item[0]))
     for text, count in top[:_TOP]:
-        yield "range", f"{count:6d} x {text[:80]}"
+        yield "range", f"{count:6d} x {shorten(text, 80)}"
     if len(top) > _TOP:
         yield "range", f"and {len(top) - _TOP} more names"
 
@@ -109,7 +109,7 @@ def _markers(trace: Trace) -> Iterator[Line]:
         if found is None:
             yield "steps", f"process {pid}: no step marker"
         else:
-            pattern = f"{found.pattern[:60]} ({found.kind})"
+            pattern = f"{shorten(found.pattern, 60)} ({found.kind})"
             yield "steps", f"process {pid}: {len(found.starts)} x {pattern}"
 
 

@@ -196,7 +196,19 @@ def _host_to_device(
         bytes=size,
         gbps=round(size / busy, 3) if busy else None,
         pageable_bytes=int(copies.filter(pl.col("pageable"))["bytes"].sum()),
+        returned_bytes=_returned_bytes(inside) or UNSET,
     )
+
+
+def _returned_bytes(ops: pl.DataFrame) -> int:
+    """Bytes that go to the host in forward passes and come back in backward passes."""
+    sized = ops.filter(pl.col("bytes") > 0).select("kind", "phase", "bytes")
+
+    def copied(kind: Kind, *phases: Phase) -> int:
+        chosen = (pl.col("kind") == int(kind)) & pl.col("phase").is_in([int(p) for p in phases])
+        return int(sized.filter(chosen)["bytes"].sum())
+
+    return min(copied(Kind.D2H, Phase.FORWARD), copied(Kind.H2D, Phase.BACKWARD, Phase.RECOMPUTE))
 
 
 def _attention(

@@ -15,6 +15,7 @@ from traceprobe.pipeline.one_run import unmatched
 from traceprobe.pipeline.rank_details import RankDetails
 from traceprobe.pipeline.rank_numbers import rank_numbers
 from traceprobe.pipeline.trace_part import DevicePart, TracePart
+from traceprobe.records.operator_calls import OperatorPace, pace
 from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.records.replay import Replay
 from traceprobe.timeline import collectives
@@ -75,13 +76,13 @@ class RunRanks(msgspec.Struct, frozen=True):
             if replay is not UNSET:
                 yield replay
 
-    def called_by_latest_host(self) -> dict[str, float]:
-        """Calls per step of operators, of the rank that its host holds up most; empty without."""
+    def called_by_latest_host(self) -> dict[str, OperatorPace]:
+        """Operators by name, of the rank that its host holds up most; empty without."""
         idle = [rank.summary.partition_ns["idle_host"] or 0 for rank in self.regular]
         place = idle.index(max(idle))
         listed = self.regular_details[place].packed.operators()
         steps = self.regular[place].summary.steps
-        return {} if listed is UNSET else {each.name: each.count / steps for each in listed}
+        return {} if listed is UNSET else {each.name: pace(each, steps) for each in listed}
 
     def with_timed_waits(
         self, waits_ns: Mapping[int, float], others_ns: Mapping[int, float]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,3 +30,26 @@ class OperatorCalls(msgspec.Struct, frozen=True, kw_only=True):
         """What it contradicts itself in."""
         if min(self.count, self.host_ns, self.operations, self.device_ns) < 0:
             yield "summary: an operator has less than nothing"
+
+
+class OperatorPace(NamedTuple):
+    """How often an operator is called, and what a call is."""
+
+    per_step: float
+    host_us: float
+    """Mean duration of a call, with all that is called inside it."""
+    operations: float
+    """Kernels, copies and memsets that a call launches itself, mean."""
+    device_ms: float
+    """Duration of all that its calls launch themselves, per step."""
+
+
+def pace(called: OperatorCalls, steps: int) -> OperatorPace:
+    """The same of the totals of so many steps."""
+    count = max(called.count, 1)
+    return OperatorPace(
+        per_step=called.count / steps,
+        host_us=called.host_ns / count / 1e3,
+        operations=called.operations / count,
+        device_ms=called.device_ns / steps / 1e6,
+    )

@@ -130,6 +130,9 @@ class HostToDevice(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     gbps: float | None
     pageable_bytes: int
+    returned_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    """What backward passes bring back of what forward passes copied to the host; not there
+    without, and in older reports."""
 
 
 class UnfusedAttention(msgspec.Struct, frozen=True, kw_only=True):

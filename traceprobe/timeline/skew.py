@@ -82,9 +82,9 @@ def wait_causes(computing: Sequence[Intervals], arrivals: Arrivals) -> list[dict
     """Waiting of all ranks, by the rank that came last and by what it had more of; ns.
 
     Each stretch between two collectives that no rank overlaps with computation, nor with another
-    collective, is looked at for itself; the last collective of a step always ends one. In it, the waiting is divided in
-    proportion to the excesses of the last rank over the mean of the others. What is more than
-    all its excesses together is unexplained.
+    collective, is looked at for itself; the last collective of a step always ends one. In it, the
+    waiting is divided in proportion to the excesses of the last rank over the mean of the others.
+    What is more than all its excesses together is unexplained.
 
     Args:
         computing: per rank, computation during the collectives.

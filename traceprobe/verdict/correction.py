@@ -198,11 +198,7 @@ def correct(
         if before is not None:
             doubt = before.sentence
         elif far_longer(unprofiled_ns, step + waits_more + held_up_longer_ns(ranks)):
-            doubt = (
-                "a step takes far less time under the profiler than without it, which no profiler "
-                "does: the two were measured under different conditions, so one says little about "
-                "the other"
-            )
+            doubt = _other_conditions(ranks)
         elif far_longer(unprofiled_ns, step + waits_more):
             notes.append(
                 f"a step took {duration(unprofiled_ns - step)} longer without the profiler than "
@@ -245,6 +241,29 @@ def correct(
         step_ms=fmean(t.total for t in times) / 1e6 if has_steps else None,
         profiled_step_ms=fmean(steps) / 1e6 if steps else None,
         unprofiled_step_ms=unprofiled_ns / 1e6 if unprofiled_ns is not None and steps else None,
+    )
+
+
+def fed_by_workers(ranks: Sequence[Rank]) -> bool:
+    """Whether a loader whose workers make batches ahead is known to feed the steps."""
+    return any(
+        rank.summary.partition_ns["idle_data_wait"] is not None
+        and not rank.summary.host.loader_in_process
+        for rank in ranks
+    )
+
+
+def _other_conditions(ranks: Sequence[Rank]) -> str:
+    """Why a step may be far longer without the profiler."""
+    seen = "a step takes far less time under the profiler than without it, which no profiler does"
+    if fed_by_workers(ranks):
+        return (
+            f"{seen}: a slow loader is hidden as long as batches last that were made before the "
+            "profiler started, so record more steps than lie ready; or other conditions differed"
+        )
+    return (
+        f"{seen}: the two were measured under different conditions, so one says little about the "
+        "other"
     )
 
 
