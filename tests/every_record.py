@@ -46,6 +46,7 @@ from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.operator_work import Operators, OperatorWork
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.picture import HOST, OPS
+from traceprobe.records.repeated_backward import RepeatedBackward
 from traceprobe.records.report import LostInput, Report
 from traceprobe.records.roofline import (
     Peaks,
@@ -219,7 +220,8 @@ def make_counted() -> dict[str, Any]:
         "double_precision": make_double(),
         "forward_only": make_forward_only(),
         "tiny_kernels": make_tiny_kernels(),
-        "unused_gradients": UnusedGradients(total_ns=9_000, gradients=4, iterations=2),
+        "repeated_backward": RepeatedBackward(total_ns=7_000, kernels=6, iterations=2),
+        "unused_gradients": UnusedGradients(total_ns=9_000, kernels=12, gradients=4, iterations=2),
         "launches": make_launches(),
         "sequences": [make_sequence()],
         "gpu_metrics": make_gpu_metrics(),

@@ -149,7 +149,10 @@ def test_a_pass_after_the_update_of_another_network_is_looked_at(tmp_path):
 def test_the_rank_with_most_of_it_counts():
     ranks = [records.rank({"forward": 500, "backward": 500}, n) for n in range(2)]
     work = UnusedGradients(
-        total_ns=200 * MS * records.STEPS, gradients=8 * records.STEPS, iterations=records.STEPS
+        total_ns=200 * MS * records.STEPS,
+        kernels=24 * records.STEPS,
+        gradients=8 * records.STEPS,
+        iterations=records.STEPS,
     )
     wasteful = replace(ranks[1], summary=replace(ranks[1].summary, unused_gradients=work))
     found = find("unused-gradients", ranks[0], wasteful)

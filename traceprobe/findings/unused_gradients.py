@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, factor_without
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
+from traceprobe.findings.less_backward import part_of_backward, without_kernels
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import counted
 from traceprobe.records.rank import Rank
 from traceprobe.records.unused_gradients import UnusedGradients
-from traceprobe.replay.scenario import Changes
 
 
 @rule(
@@ -16,8 +16,10 @@ from traceprobe.replay.scenario import Changes
     definition="In the first backward pass after an update, the gradients that are added to older "
     "ones where others begin anew, in a program that sets nothing to zero between its passes. "
     "Duration of the kernels for them: all of them after the last gradient that begins anew; "
-    "before it, what adds them, casts them and computes them, of several matrix products in one "
-    "node half. Of the rank with most of it. The saving is all of it.",
+    "before it, what adds them, casts them and computes them: of several matrix products in one "
+    "node those that are called `wgrad`, or half. Of the rank with most of it. The saving is all "
+    "of it, and of the idle time of `host-overhead` no more than the host spends between their "
+    "launches.",
     verify="Set `requires_grad_(False)` on parameters that are in no optimizer, or `detach()` what "
     "comes from a network that is not updated, and time the loop without a profiler. The loss "
     "stays what it was, and peak memory falls.",
@@ -30,6 +32,7 @@ def unused_gradients(evidence: Evidence) -> Answer:
         return not_applicable("no gradients are known that no update uses")
     most, rank = max(found, key=lambda pair: pair[0].total_ns / pair[0].iterations)
     ms = most.total_ns / most.iterations / 1e6
+    part = part_of_backward(rank, most.kernels / most.iterations)
     gradients = counted(round(most.gradients / most.iterations, 1), "gradient")
     return Answer(
         evidence.flag(ms),
@@ -38,23 +41,15 @@ def unused_gradients(evidence: Evidence) -> Answer:
             "added to those of earlier passes, which nothing has cleared",
             f"on rank {rank.rank} alone" if len(found) == 1 < len(evidence.ranks) else "",
         ],
-        evidence.saving(ms, "backward"),
+        evidence.saving(ms + part * evidence.launching_ms("backward"), "backward", *HOST_IDLE),
         "Call `requires_grad_(False)` on the parameters that no optimizer has: the frozen base "
         "under adapters, the backbone under a new head. Where two networks take turns, `detach()` "
         "what one gets from the other, or freeze the one that is not updated. If they were meant "
         "to learn, give them to the optimizer.",
-        changes=_left_out(evidence, ms) if len(evidence.ranks) == 1 else None,
+        changes=without_kernels(evidence, ms, part),
     )
 
 
 def _of(rank: Rank) -> UnusedGradients | None:
     found = rank.summary.unused_gradients
     return found if isinstance(found, UnusedGradients) else None
-
-
-def _left_out(evidence: Evidence, ms: float) -> Changes | None:
-    """The backward pass faster by that work."""
-    now = evidence.busy_ms("backward")
-    if not now:
-        return None
-    return Changes(speedup={"backward": factor_without(ms, now)})

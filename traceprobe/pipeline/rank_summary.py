@@ -23,6 +23,7 @@ from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.forward_only import ForwardOnly
 from traceprobe.records.masked_attention import MaskedAttention
+from traceprobe.records.repeated_backward import RepeatedBackward
 from traceprobe.records.repeated_collectives import RepeatedCollectives
 from traceprobe.records.summary import (
     Communication,
@@ -44,6 +45,7 @@ from traceprobe.timeline.intervals import Intervals, count_begun
 from traceprobe.timeline.masked_attention import masked_attention
 from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
+from traceprobe.timeline.repeated_backward import repeated_backward
 from traceprobe.timeline.repeated_collectives import Large, repeated_collectives
 from traceprobe.timeline.tiny_kernels import tiny_kernels
 from traceprobe.timeline.unused_gradients import unused_gradients
@@ -112,6 +114,7 @@ def rank_summary(
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
         forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
         masked_attention=UNSET if on_cpu else _masked_attention(account, inside, trace),
+        repeated_backward=UNSET if on_cpu else _repeated_backward(account, inside, trace),
         repeated_collectives=_repeated_collectives(account, chosen),
         tiny_kernels=UNSET if on_cpu else _tiny_kernels(account, inside, trace),
         unused_gradients=UNSET if on_cpu else _unused_gradients(account, inside, trace),
@@ -249,6 +252,15 @@ def _forward_only(
     )
 
 
+def _repeated_backward(
+    account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
+) -> RepeatedBackward | UnsetType:
+    found = repeated_backward(inside, account.process, trace.names)
+    if found is None:
+        return UNSET
+    return RepeatedBackward(total_ns=found.ns, kernels=found.kernels, iterations=found.iterations)
+
+
 def _repeated_collectives(
     account: DeviceTimeline, chosen: Int64s
 ) -> RepeatedCollectives | UnsetType:
@@ -289,7 +301,10 @@ def _unused_gradients(
     if found is None:
         return UNSET
     return UnusedGradients(
-        total_ns=found.ns, gradients=found.gradients, iterations=found.iterations
+        total_ns=found.ns,
+        kernels=found.kernels,
+        gradients=found.gradients,
+        iterations=found.iterations,
     )
 
 

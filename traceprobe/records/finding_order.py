@@ -15,9 +15,9 @@ from traceprobe.records.report import Finding
 
 CAUSES: Mapping[str, tuple[str, ...]] = {
     "communication-exposed": ("bus-bandwidth",),
-    "host-overhead": ("synchronization",),
+    "host-overhead": ("synchronization", "retained-graph", "unused-gradients"),
     "long-iterations": (),
-    "small-kernels": ("synchronization",),
+    "small-kernels": ("synchronization", "retained-graph", "unused-gradients"),
 }
 """General findings with the specific ones that explain a part of their time."""
 APART = ("allocator-stalls", "garbage-collection", "recompilation", "host-pauses")

@@ -19,6 +19,7 @@ from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.masked_attention import MaskedAttention
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.operator_calls import OperatorCalls
+from traceprobe.records.repeated_backward import RepeatedBackward
 from traceprobe.records.repeated_collectives import RepeatedCollectives
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 from traceprobe.records.tiny_kernels import TinyKernels
@@ -212,6 +213,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     and in older reports."""
     masked_attention: MaskedAttention | msgspec.UnsetType = msgspec.UNSET
     """Not there where no fused attention is known to read a mask, and in older reports."""
+    repeated_backward: RepeatedBackward | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no backward pass is known to go through a graph again, and in older
+    reports."""
     repeated_collectives: RepeatedCollectives | msgspec.UnsetType = msgspec.UNSET
     """Not there where no backward pass before an update repeats those of another, and in older
     reports."""
@@ -281,6 +285,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.forward_only.problems()
         if self.masked_attention is not msgspec.UNSET:
             yield from self.masked_attention.problems()
+        if self.repeated_backward is not msgspec.UNSET:
+            yield from self.repeated_backward.problems()
         if self.repeated_collectives is not msgspec.UNSET:
             yield from self.repeated_collectives.problems()
         if self.tiny_kernels is not msgspec.UNSET:

@@ -12,6 +12,8 @@ class UnusedGradients(msgspec.Struct, frozen=True, kw_only=True):
 
     total_ns: int
     """Sum of their durations."""
+    kernels: int
+    """How many."""
     gradients: int
     """Gradients that were added to what nobody used, of all passes."""
     iterations: int
@@ -19,5 +21,5 @@ class UnusedGradients(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
-        if min(self.gradients, self.iterations) < 1 or self.total_ns < 0:
+        if min(self.kernels, self.gradients, self.iterations) < 1 or self.total_ns < 0:
             yield "gradients that no update uses take less than no time"

@@ -51,6 +51,7 @@ SUBJECTS = {
     "recompilation": "overhead",
     "recomputation": "compute",
     "repeated-collectives": "communication",
+    "retained-graph": "compute",
     "small-kernels": "overhead",
     "synchronization": "overhead",
     "tf32-off": "compute",

@@ -16,21 +16,21 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s
 from traceprobe.model.events import rows_named
 from traceprobe.model.kernel_classes import multiplies
-from traceprobe.model.numbering import numbered
 from traceprobe.model.taxonomy import Phase
-from traceprobe.timeline.intervals import count_begun
+from traceprobe.timeline.backward_passes import NODE, Launched, Nodes, launched, program_operators
 from traceprobe.timeline.process_timeline import ProcessTimeline
 
-NODE = "autograd::engine::evaluate_function: "
 _ACCUMULATES = f"{NODE}torch::autograd::AccumulateGrad"
 _CAST = f"{NODE}ToCopyBackward"
 _ADDS, _BEGINS = "aten::add_", "aten::detach"
 """What accumulating a gradient calls: one that begins anew is detached, and a hook may add it to
 something else then."""
 _ZEROES = ("aten::zero_", "aten::_foreach_zero_")
+_OF_WEIGHTS = "wgrad"
+"""What libraries call a convolution's product for its weights; the other is `dgrad`."""
 _NEAR = 6
 """Nodes of views and casts between a product and the gradient that it is for, at most."""
 
@@ -39,47 +39,14 @@ class UnusedGradients(msgspec.Struct, frozen=True):
     """Kernels of backward passes that compute such gradients.
 
     Args:
-        ns: sum of their durations. gradients: how many were added to. iterations: in how many
-            they were looked for.
+        ns: sum of their durations. kernels: how many. gradients: how many were added to.
+            iterations: in how many they were looked for.
     """
 
     ns: int
+    kernels: int
     gradients: int
     iterations: int
-
-
-class _Nodes:
-    """Nodes of the backward passes that one thread ran, one after the other.
-
-    Args:
-        operators: HOST_OPERATORS of the thread. names: of the trace.
-
-    Attributes:
-        t0, t1: when each ran. casts: which ones cast a gradient.
-        anew, adds: which ones begin a gradient, or add to one.
-    """
-
-    def __init__(self, operators: pl.DataFrame, names: Sequence[str]) -> None:
-        def called(*beginnings: str) -> pl.DataFrame:
-            return rows_named(operators, names, lambda name: name.startswith(beginnings))
-
-        rows = called(NODE).sort("t0")
-        self.t0, self.t1 = rows["t0"].to_numpy(), rows["t1"].to_numpy()
-        self.casts = self._holds(called(_CAST))
-        accumulates = self._holds(called(_ACCUMULATES))
-        self.anew = accumulates & self._holds(called(_BEGINS))
-        self.adds = accumulates & ~self.anew & self._holds(called(_ADDS))
-
-    def _holds(self, operators: pl.DataFrame) -> Bools:
-        at, inside = self.at(operators["t0"].to_numpy())
-        found = np.zeros(len(self.t0), dtype=np.bool_)
-        found[at[inside]] = True
-        return found
-
-    def at(self, times: Int64s) -> tuple[Int64s, Bools]:
-        """The node that began last before each time, and whether it lasts until then."""
-        found = count_begun(self.t0, times) - 1
-        return found, (found >= 0) & (times <= self.t1[np.maximum(found, 0)])
 
 
 def unused_gradients(
@@ -93,96 +60,107 @@ def unused_gradients(
         names: of the trace.
     """
     marker = process.marker
-    nodes = rows_named(process.operators, names, lambda name: name.startswith(NODE))
-    if marker is None or nodes.is_empty() or ops.is_empty():
+    if marker is None or ops.is_empty():
+        return None
+    adding = rows_named(process.operators, names, lambda name: name == _ACCUMULATES)
+    program = program_operators(ops, process.operators, names)
+    zeroes = rows_named(program, names, lambda name: name in _ZEROES)
+    if adding.is_empty() or not zeroes.is_empty():
         return None
     judged = np.unique(marker.iteration_at(ops["launch_t0"].to_numpy()))
     judged = judged[judged != UNKNOWN]
-    threads = nodes["thread"].unique().to_list()
-    program = _program(ops, process.operators, names)
-    if not rows_named(program, names, lambda name: name in _ZEROES).is_empty():
-        return None
     updates = ops.filter(pl.col("phase") == int(Phase.OPTIMIZER))["launch_t0"].to_numpy()
     fresh = np.sort(np.concatenate([updates, marker.starts]))
-    ns = count = 0
-    for thread in threads:
+    count, wasted = 0, []
+    for thread in adding["thread"].unique().to_list():
         of_thread = pl.col("thread") == thread
-        mine = _Nodes(process.operators.filter(of_thread), names)
-        if not mine.adds.any():
+        gradients = _Gradients(process.operators.filter(of_thread), names)
+        if not gradients.adds.any():
             continue
-        kernels = _Kernels(ops.filter(of_thread), mine, names)
-        for first, end in _first_passes(mine, program["t0"].to_numpy(), fresh):
-            alike = mine.adds[first:end].any() and mine.anew[first:end].any()
-            if not alike or marker.iteration_at(mine.t0[[first]])[0] not in judged:
-                continue
-            ns, count = ns + kernels.wasted(first, end), count + int(mine.adds[first:end].sum())
-    return UnusedGradients(ns, count, len(judged)) if ns else None
+        kernels = _Kernels(ops.filter(of_thread), gradients, names)
+        for first, end in gradients.first_passes(program, fresh):
+            alike = gradients.adds[first:end].any() and gradients.anew[first:end].any()
+            if alike and marker.iteration_at(gradients.nodes.t0[[first]])[0] in judged:
+                count += int(gradients.adds[first:end].sum())
+                wasted.append(kernels.wasted(first, end))
+    if not count:
+        return None
+    ns, number = (sum(each) for each in zip(*wasted, strict=True))
+    return UnusedGradients(round(ns), round(number), count, len(judged))
 
 
-def _program(ops: pl.DataFrame, operators: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Outermost operators of the threads that run forward passes, but for nodes; by time."""
-    threads = ops.filter(pl.col("phase") == int(Phase.FORWARD))["thread"].unique()
-    rows = operators.filter(pl.col("thread").is_in(threads.implode())).sort("thread", "t0")
-    ended = pl.col("t1").cum_max().shift(1).over("thread")
-    outermost = rows.filter(ended.is_null() | (pl.col("t0") >= ended))
-    nodes = [number for number, name in enumerate(names) if name.startswith(NODE)]
-    return outermost.filter(~pl.col("name").is_in(nodes)).sort("t0")
+class _Gradients:
+    """What the nodes that one thread ran do to gradients.
 
-
-def _first_passes(nodes: _Nodes, program: Int64s, fresh: Int64s) -> Iterator[tuple[int, int]]:
-    """First nodes, and ends, of passes that are the first after an update.
-
-    The program waits while a pass runs: what it does parts passes.
+    Attributes:
+        casts: which nodes cast one. anew, adds: which begin one, or add to one.
     """
-    edges = np.flatnonzero(np.diff(count_begun(program, nodes.t0))) + 1
-    edges = np.concatenate([[0], edges, [len(nodes.t0)]])
-    before = np.iinfo(np.int64).min
-    for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        if not (nodes.adds | nodes.anew)[first:end].any():
-            continue
-        last, now = np.searchsorted(fresh, [before, nodes.t0[first]]).tolist()
-        if now > last:
-            yield first, end
-        before = int(nodes.t1[end - 1])
+
+    def __init__(self, operators: pl.DataFrame, names: Sequence[str]) -> None:
+        self.nodes = Nodes(operators, names)
+        self.casts = self.nodes.holding(_CAST)
+        accumulates = self.nodes.holding(_ACCUMULATES)
+        self.anew: Bools = accumulates & self.nodes.holding(_BEGINS)
+        self.adds: Bools = accumulates & ~self.anew & self.nodes.holding(_ADDS)
+
+    def first_passes(self, program: pl.DataFrame, fresh: Int64s) -> Iterator[tuple[int, int]]:
+        """First nodes, and ends, of passes that are the first after an update.
+
+        Args:
+            fresh: ascending times of updates.
+        """
+        before = np.iinfo(np.int64).min
+        for first, end in self.nodes.passes(program):
+            if not (self.adds | self.anew)[first:end].any():
+                continue
+            last, now = np.searchsorted(fresh, [before, self.nodes.t0[first]]).tolist()
+            if now > last:
+                yield first, end
+            before = int(self.nodes.t1[end - 1])
 
 
 class _Kernels:
-    """Kernels that the nodes of one thread launched."""
+    """Kernels that the nodes of one thread launched: all, and products for weights."""
 
-    def __init__(self, ops: pl.DataFrame, nodes: _Nodes, names: Sequence[str]) -> None:
-        ops = ops.filter(pl.col("kind") == int(Kind.KERNEL))
-        at, inside = nodes.at(ops["launch_t0"].to_numpy())
-        ns = (ops["t1"] - ops["t0"]).to_numpy()
-        distinct, of_row = numbered(ops["name"].to_numpy())
-        product = np.array([multiplies(names[n]) for n in distinct.tolist()], dtype=np.bool_)
-        product = inside & product[of_row] if len(of_row) else inside
-        count = len(nodes.t0)
-        self.ns = np.bincount(at[inside], ns[inside], count)
-        self.products_ns = np.bincount(at[product], ns[product], count)
-        self.products = np.bincount(at[product], minlength=count)
-        self._nodes = nodes
+    def __init__(self, ops: pl.DataFrame, gradients: _Gradients, names: Sequence[str]) -> None:
+        def of(*words: str) -> Launched:
+            def wanted(name: str) -> bool:
+                return multiplies(name) and all(word in name.lower() for word in words)
 
-    def wasted(self, first: int, end: int) -> int:
-        """Duration of those of a pass that are for gradients which it adds to.
+            return launched(ops, gradients.nodes, names, wanted)
+
+        self._gradients = gradients
+        self._all = launched(ops, gradients.nodes, names, lambda _: True)
+        products, named = of(), of(_OF_WEIGHTS)
+        # Of several products without a word one half is for what the node was given.
+        part = np.where(products.kernels > 1, 0.5, 1.0)
+        self._of_weights = Launched(
+            *(
+                np.where(named.kernels > 0, of_names, part * of_all)
+                for of_names, of_all in zip(named, products, strict=True)
+            )
+        )
+
+    def wasted(self, first: int, end: int) -> tuple[float, float]:
+        """Time, ns, and number of those of a pass that are for gradients which it adds to.
 
         Behind the last gradient that begins anew all of them are. Before it, these are what adds,
-        the cast of a gradient that is added, and what computes it: of a node with several
-        products one half is for what the node was given, the other for its weights.
+        the cast of a gradient that is added, and what computes it.
         """
-        nodes = self._nodes
-        adds = np.flatnonzero(nodes.adds[first:end]) + first
-        last = int(np.flatnonzero(nodes.anew[first:end])[-1]) + first
-        behind = self.ns[last + 1 : int(adds[-1]) + 1].sum()
-        own = 0.0
+        gradients = self._gradients
+        adds = np.flatnonzero(gradients.adds[first:end]) + first
+        last = int(np.flatnonzero(gradients.anew[first:end])[-1]) + first
+        whole, products = [*range(last + 1, int(adds[-1]) + 1)], []
         for node in adds[adds < last].tolist():
-            own += self.ns[node]
+            whole.append(node)
             for before in range(node - 1, max(node - _NEAR, first) - 1, -1):
-                if nodes.adds[before] or nodes.anew[before]:
+                if gradients.adds[before] or gradients.anew[before]:
                     break
-                if before == node - 1 and nodes.casts[before]:
-                    own += self.ns[before]
-                if self.products[before]:
-                    part = 1 if self.products[before] == 1 else 2
-                    own += self.products_ns[before] / part
+                if before == node - 1 and gradients.casts[before]:
+                    whole.append(before)
+                if self._of_weights.kernels[before]:
+                    products.append(before)
                     break
-        return round(float(behind + own))
+        each = zip(self._all, self._of_weights, strict=True)
+        ns, kernels = (float(a[whole].sum() + b[products].sum()) for a, b in each)
+        return ns, kernels
