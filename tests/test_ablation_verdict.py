@@ -111,6 +111,17 @@ def test_decisions(bound, secondary, busy, steps):
     assert found.thresholds == THRESHOLDS.as_dict()
 
 
+def test_a_share_that_may_be_nothing_bounds_nothing():
+    """Of seven trials three were slower with the loader: by chance, as far as anybody can tell."""
+    slower = np.array([30.0, 30.0, 45.0, 30.0, 46.0, 44.0, 47.0])
+    steps = {"synthetic-device": np.full(7, 30.0), "io": np.full(7, 1.0), "full": slower}
+    found = ablation.judge_ablation(steps, None, THRESHOLDS)
+    assert found.shares["io"].value > THRESHOLDS.bound
+    assert found.shares["io"].low == 0
+    assert (found.bound, found.secondary) == ("inconclusive", None)
+    assert "more trials" in found.reasons[-1]
+
+
 def test_thresholds_are_those_of_the_verdict_from_a_trace():
     steps = trials(io=30, synthetic_device=75, full=100)
     assert ablation.judge_ablation(steps, 75.0, THRESHOLDS).bound == "io"

@@ -9,8 +9,9 @@ A step of the whole loop is cut in four by taking out one part after the other:
 
 `synthetic` is the variant with batches on the device, or in host memory where there is no GPU; the
 whole loop where no loader of it is known, which then has no share of io. Where nothing could be
-taken out, and there is no GPU, nothing says what the step is spent on. The thresholds are those of
-the verdict from a trace, so that the two can be compared.
+taken out, and there is no GPU, nothing says what the step is spent on; nor where the share that
+bounds it is not worth mentioning at the lower end of its interval. The thresholds are those of the
+verdict from a trace, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from traceprobe.formatting import significant
+from traceprobe.formatting import listed, significant
+from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.ablation import (
     AblationBound,
     AblationVerdict,
@@ -98,12 +100,21 @@ def judge_ablation(
     values = {name: known[name].value if name in known else 0.0 for name in CANDIDATES}
     decision = by_threshold(values, thresholds)
     bound: AblationBound = "compute" if decision.bound == "inconclusive" else decision.bound
+    reasons = _reasons(trials, busy_ms)
+    unsure = [
+        name for name in decision.deciding if name in known and known[name].low < thresholds.notable
+    ]
+    if unsure:
+        reasons.append(
+            f"the share of {listed([SHARE_LABELS[name] for name in unsure])} varies from trial to "
+            "trial down to nothing worth mentioning: run more trials, or on a quieter machine"
+        )
     return AblationVerdict(
-        bound=bound if known else "inconclusive",
-        secondary=decision.secondary,
+        bound=bound if known and not unsure else "inconclusive",
+        secondary=None if unsure else decision.secondary,
         margin=round(decision.margin, 6),
         shares={name: known.get(name) for name in (*CANDIDATES, "compute")},
-        reasons=_reasons(trials, busy_ms),
+        reasons=reasons,
         thresholds=thresholds.as_dict(),
     )
 

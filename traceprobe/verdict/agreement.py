@@ -32,6 +32,8 @@ def compare(verdict: Verdict, ablation: Ablation) -> Agreement:
     ablated, traced = named(measured), within_sentence(named(verdict))
     if verdict.bound == "inconclusive":
         return Agreement("unknown", f"{ablated}; the trace gives no verdict")
+    if measured.bound == "inconclusive":
+        return Agreement("unknown", f"the ablation gives no verdict; the trace says {traced}")
     if by_trace == by_ablation:
         return Agreement("agree", f"{ablated}, as the trace says")
     if set(by_trace) & set(by_ablation):
