@@ -37,9 +37,14 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
 
 
 def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
-    """Cuts the typical step of the first rank that has one; None where none has."""
+    """Cuts the typical step of the first rank that has one, of the straggler before the others.
+
+    Returns:
+        None where none has.
+    """
     names = _names(report, paths)
-    for rank in report.ranks:
+    straggler = report.run.straggler_rank if report.run is not None else None
+    for rank in sorted(report.ranks, key=lambda rank: rank.rank != straggler):
         picture = rank.picture
         if not isinstance(picture, Picture) or not picture.windows:
             continue
