@@ -43,5 +43,7 @@ def test_kernels_that_do_something_else_are_of_other_families():
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",
         "void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float>(int)",
         "void at::native::<unnamed>::layer_norm_grad_input_kernel_vectorized<float, float>(int)",
+        "void ck_tile::kentry<1, ck_tile::Layernorm2dFwd<float>>(int)",
+        "void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<float>>(int)",
     ]
     assert len({kernel_family(name) for name in names}) == len(names)

@@ -134,6 +134,8 @@ _TRACEPROBE = (
     Word("double-precision", ("double-precision-loss",)),
     Word("forward-only", ("straggler-compute",), r"on rank \d+ alone"),
     Word("forward-only", ("needless-work",)),
+    Word("retained-graph", ("needless-work",)),
+    Word("unused-gradients", ("needless-work",)),
     Word("unaligned-matmul", ("unaligned-shapes",)),
     Word("memory-format", ("contiguous-layout",)),
     Word("attention-unfused", ("unfused-attention",)),

@@ -110,6 +110,14 @@ _PRODUCTS = re.compile(
 """Operators of a CPU run that go through a network's weights."""
 
 
+def base_name(name: str) -> str:
+    """What a kernel is called without what wraps it, and without its arguments.
+
+    Arguments of templates name types of CUTLASS and cuBLAS in kernels of any kind.
+    """
+    return re.split(r"[<(]", _WRAPPED.sub("", name), maxsplit=1)[0]
+
+
 def is_compiled(name: str) -> bool:
     """Whether a compiler wrote a kernel, which it names by all that it holds, of any pass."""
     return bool(_COMPILED.match(name))
@@ -134,8 +142,7 @@ def kernel_class(name: str) -> str:
         return "softmax"
     if is_compiled(name):
         return "fused"
-    # Arguments of templates name types of CUTLASS and cuBLAS in kernels of any kind.
-    base = re.split(r"[<(]", _WRAPPED.sub("", name), maxsplit=1)[0]
+    base = base_name(name)
     if _NO_MATMUL.search(base) or not _MATMUL.search(base):
         return _other_class(base)
     half = _HALF.search(name)

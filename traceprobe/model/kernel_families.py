@@ -7,12 +7,8 @@ computed by the same ones.
 
 from __future__ import annotations
 
-import re
+from traceprobe.model.kernel_classes import base_name, kernel_class
 
-from traceprobe.model.kernel_classes import kernel_class
-
-_QUALIFIERS = re.compile(r"^void |<unnamed>::|\(anonymous namespace\)::")
-_ARGUMENTS = re.compile(r"[<(]")
 _ELEMENTWISE = "elementwise_kernel"
 
 
@@ -23,5 +19,5 @@ def kernel_family(name: str) -> str:
         return "matmul"
     if kind in ("softmax", "layout"):
         return kind
-    base = _ARGUMENTS.split(_QUALIFIERS.sub("", name), maxsplit=1)[0]
+    base = base_name(name)
     return _ELEMENTWISE if base.endswith(_ELEMENTWISE) else base
