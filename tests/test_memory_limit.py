@@ -18,7 +18,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the watching process
 LIMIT = 8 << 30
 PANIC = "Worker threads cannot be set to 0"
 PREPARED = (
-    "import resource; from traceprobe.system.memory_limit import run_watched; "
+    "import resource; from traceprobe.system.memory_limit import run_under_memory_limit; "
     f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))\n"
 )
 
@@ -26,7 +26,7 @@ PREPARED = (
 def start(body: str) -> subprocess.Popen[str]:
     """A process that runs some code under a limit of memory."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
-    code = f"{PREPARED}def command():\n{lines}run_watched(command)\nprint('late')"
+    code = f"{PREPARED}def command():\n{lines}run_under_memory_limit(command)\nprint('late')"
     return subprocess.Popen(
         isolated.command(code),
         env=environment(),

@@ -17,10 +17,10 @@ def program() -> None:
 
     gc.disable()
     from traceprobe.system.at_end import ended_at_once
-    from traceprobe.system.memory_limit import run_watched
+    from traceprobe.system.memory_limit import run_under_memory_limit
 
     with ended_at_once():
-        run_watched(_run)
+        run_under_memory_limit(_run)
 
 
 def _run() -> None:

@@ -73,6 +73,11 @@ def shorten(name: str, limit: int) -> str:
     return text[: limit - 1].rstrip() + "…"
 
 
+def truncated(name: str, limit: int) -> str:
+    """A name as it is, but for what is beyond so many characters: an ellipsis shows that."""
+    return name if len(name) <= limit else name[: limit - 1] + "…"
+
+
 def line_place(name: str) -> str:
     """`train.py:57 in train_step` of a frame `train.py(57): train_step`; another name as it is."""
     frame = _FRAME.fullmatch(name)

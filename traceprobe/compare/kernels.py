@@ -7,15 +7,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from traceprobe.records.comparison import KernelChange, KernelState
+from traceprobe.records.comparison import NOTABLE_SHARE, KernelChange, KernelState
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
 from traceprobe.render.kernel_names import short_name
 
 MOST = 20
 """Changes that are listed."""
-NOTABLE = 0.005
-"""Part of the base's step from which on a kernel's change is listed."""
 ALWAYS_LISTED = 15
 """Names of the longest kernels that a report lists whatever their phase."""
 
@@ -42,7 +40,7 @@ def kernel_changes(
     named = str if formats[0] == formats[1] else short_name
     before, after = _uses(first, scale[0], named), _uses(second, scale[1], named)
     step = first.summary.step_ms
-    least = NOTABLE * step.mean * scale[0] if step else 0.0
+    least = NOTABLE_SHARE * step.mean * scale[0] if step else 0.0
     changes = []
     for key in sorted(before.keys() | after.keys()):
         old, now = before.get(key), after.get(key)

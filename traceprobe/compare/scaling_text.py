@@ -9,7 +9,7 @@ from traceprobe.compare.losses import is_divided, waiting
 from traceprobe.compare.run import Observed, device_names, settings
 from traceprobe.formatting import counted, percent, plus_minus, significant
 from traceprobe.model.taxonomy import LOSS_LABELS
-from traceprobe.records.comparison import Basis
+from traceprobe.records.comparison import NOTABLE_SHARE, Basis
 from traceprobe.records.report import Message
 from traceprobe.records.scaling import HeldOut, Mode, Prediction, ScalingPoint, Work
 
@@ -28,8 +28,6 @@ OF_THE_SIZE = frozenset(
     }
 )
 """Settings that a world size may change."""
-NOTABLE = 0.005
-"""Part of the step from which a loss is told."""
 MOST_NAMED = 3
 
 
@@ -101,20 +99,20 @@ def explanation(
 
 
 def _lost(point: ScalingPoint) -> Iterator[str]:
-    if point.loss_ms < -NOTABLE * point.step_ms:
+    if point.loss_ms < -NOTABLE_SHARE * point.step_ms:
         yield (
             f"On {point.world_size} ranks a step takes {significant(-point.loss_ms)} ms less than "
             "ideal: the smallest run is slow for its size"
         )
         return
-    if point.loss_ms <= NOTABLE * point.step_ms:
+    if point.loss_ms <= NOTABLE_SHARE * point.step_ms:
         yield f"On {point.world_size} ranks a step loses nothing that matters"
         return
     parts = {name: ms for name, ms in point.losses_ms.items() if ms}
     named = [
         name
         for name in sorted(parts, key=lambda name: -abs(parts[name]))
-        if abs(parts[name]) > NOTABLE * point.step_ms
+        if abs(parts[name]) > NOTABLE_SHARE * point.step_ms
     ][:MOST_NAMED]
     amounts = ", ".join(f"{plus_minus(parts[name])} ms {LOSS_LABELS[name]}" for name in named)
     yield (

@@ -8,15 +8,20 @@ from typing import Any
 from traceprobe.compare.run import Observed, device_names, settings
 from traceprobe.formatting import counted, pace, plain, plus_minus, significant, within_sentence
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, SHARE_CLASSES
-from traceprobe.records.comparison import Change, Direction, OperatorChange, Per, RunSummary
+from traceprobe.records.comparison import (
+    NOTABLE_SHARE,
+    Change,
+    Direction,
+    OperatorChange,
+    Per,
+    RunSummary,
+)
 from traceprobe.records.report import Message
 from traceprobe.verdict.bounds import deciding as decides
 from traceprobe.verdict.wording import runner_up
 
 MOST_NAMED = 4
 """Changes of classes that are told in words."""
-NOTABLE = 0.005
-"""Part of the base's step below which a change is not told in words, however real."""
 NO_CHANGE = "No measurable change"
 TOO_FEW = "Too few steps to tell"
 EXPLAINS = 0.3
@@ -76,12 +81,12 @@ def explanation(
     said += [
         (c.base or c.new or 0, _of_one_side(c))
         for c in classes
-        if c.delta is None and (c.base or c.new or 0) >= NOTABLE * step
+        if c.delta is None and (c.base or c.new or 0) >= NOTABLE_SHARE * step
     ]
     lines = [line for _, line in sorted(said, key=lambda item: -item[0])]
     lines[1:1] = _of_operators(operators, traced)
     rest = [c.delta or 0 for c in classes if c.real and c not in changed[:MOST_NAMED]]
-    if abs(sum(rest)) >= NOTABLE * step:
+    if abs(sum(rest)) >= NOTABLE_SHARE * step:
         lines.append(f"{plus_minus(sum(rest))} ms in {counted(len(rest), 'smaller change')}")
     lines += [_of_measure(change) for change in measures if change.real and _telling(change)]
     largest = largest_class(new)
@@ -134,7 +139,7 @@ def _value(value: object) -> str:
 def notable(classes: Sequence[Change]) -> list[Change]:
     """Classes with a real change that is worth telling, largest first."""
     step = sum(change.base or 0 for change in classes)
-    real = [c for c in classes if c.real and abs(c.delta or 0) >= NOTABLE * step]
+    real = [c for c in classes if c.real and abs(c.delta or 0) >= NOTABLE_SHARE * step]
     return sorted(real, key=lambda change: -abs(change.delta or 0))
 
 

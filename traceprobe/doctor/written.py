@@ -13,15 +13,13 @@ from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import Evidence
 from traceprobe.formatting import counted, duration, percent
 from traceprobe.ingest.audit_rows import SYNC_KINDS
+from traceprobe.ingest.plausibility import LEAST_OVERRUN_NS, OVERRUN_MEDIANS
 from traceprobe.model.codes import Bools, Int64s, Kind
 
 MANY_EARLY = 0.01
 """Part of the launched ops: fewer that start early move no share."""
 MANY_LOST = 0.01
 """Part of the events of a file."""
-RUNAWAY_NS = 1_000_000
-RUNAWAY_MEDIANS = 50
-"""How far, at least, an op must run into its successor: this long, and so many usual ops."""
 DAY_NS = 86_400 * 1_000_000_000
 NORMALISED_NS = 10**17
 """Clocks beyond it count from 1970, not from the start of the capture."""
@@ -129,7 +127,9 @@ def _runaways(evidence: Evidence) -> Judgement:
             over=pl.col("t1") - pl.col("t0").shift(-1).over(stream),
             usual=(pl.col("t1") - pl.col("t0")).median().over(stream),
         )
-        .filter(pl.col("over") > pl.max_horizontal(RUNAWAY_NS, RUNAWAY_MEDIANS * pl.col("usual")))
+        .filter(
+            pl.col("over") > pl.max_horizontal(LEAST_OVERRUN_NS, OVERRUN_MEDIANS * pl.col("usual"))
+        )
     )
     if not len(over):
         return "ok", "no GPU op outlasts the start of the next one by far"

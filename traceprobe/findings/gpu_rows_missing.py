@@ -30,7 +30,7 @@ _COPY_AGAIN = (
     of_capture=True,
     of_gpu=True,
 )
-def gpu_rows_missing_(evidence: Evidence) -> Answer:
+def rows_missing(evidence: Evidence) -> Answer:
     """Launches without a kernel: the capture failed, whatever the run did."""
     failed = unrecorded_ranks(evidence.ranks, evidence.quality)
     said = [w.message for w in evidence.quality.warnings if w.code == "gpu-rows-missing"]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 from msgspec import UNSET, UnsetType
 
+from traceprobe.formatting import truncated
 from traceprobe.model.codes import UNKNOWN
-from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
+from traceprobe.pipeline.rank_summary import MAX_KERNEL
 from traceprobe.records.kernel_counters import MOST_COUNTED, CountedKernel, KernelCounters
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def kernel_counters(trace: Trace) -> KernelCounters | UnsetType:
     listed = sums.sort("first").head(MOST_COUNTED)
 
     def name(number: int) -> str | None:
-        return None if number == UNKNOWN else fit_table(trace.names[number], MAX_KERNEL)
+        return None if number == UNKNOWN else truncated(trace.names[number], MAX_KERNEL)
 
     return KernelCounters(
         metrics=[trace.names[metric] for metric in metrics],

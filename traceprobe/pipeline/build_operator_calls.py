@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
-from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
+from traceprobe.formatting import truncated
+from traceprobe.pipeline.rank_summary import MAX_KERNEL
 from traceprobe.records.operator_calls import MOST_OPERATORS, OperatorCalls
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.operator_calls import operator_calls
@@ -23,7 +24,7 @@ def build_operator_calls(
     found = operator_calls(account).head(MOST_OPERATORS)
     return [
         OperatorCalls(
-            name=fit_table(names[name], MAX_KERNEL),
+            name=truncated(names[name], MAX_KERNEL),
             count=count,
             host_ns=host_ns,
             operations=operations,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
+from traceprobe.formatting import truncated
+from traceprobe.pipeline.rank_summary import MAX_KERNEL
 from traceprobe.records.operator_work import Operators, OperatorWork
 from traceprobe.timeline.operator_time import CalledOperator, OperatorTime
 
@@ -46,7 +47,7 @@ def _ms(ns: int, steps: int) -> float:
 
 def _row(row: CalledOperator, calls: float, ms: float) -> OperatorWork:
     return OperatorWork(
-        operator=fit_table(row.operator, MAX_KERNEL),
+        operator=truncated(row.operator, MAX_KERNEL),
         sizes=[list(dims) for dims in row.shape],
         precision=row.precision,
         calls=round(calls, 6),

@@ -15,11 +15,12 @@ import polars as pl
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from traceprobe.formatting import truncated
 from traceprobe.model.accounting import SKIPPED_AS_EMPTY
 from traceprobe.model.codes import UNKNOWN, Int64s
 from traceprobe.model.events import Device, Trace
 from traceprobe.pipeline import communication
-from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, fit_table, rank_summary
+from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, MAX_NAME, rank_summary
 from traceprobe.records import rank as records
 from traceprobe.records.rank import (
     DeviceInfo,
@@ -217,8 +218,8 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
             iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
             evidence=_HELD if held[i] else _EVIDENCE[account.gap_causes[i]],
-            before=fit_table(names[name[gaps.before[i]]]),
-            after=fit_table(names[name[gaps.after[i]]]),
+            before=truncated(names[name[gaps.before[i]]], MAX_NAME),
+            after=truncated(names[name[gaps.after[i]]], MAX_NAME),
         )
         for i, w in zip(rows.tolist(), window[rows].tolist(), strict=True)
     ]

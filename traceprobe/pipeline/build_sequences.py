@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
+from traceprobe.formatting import truncated
 from traceprobe.model.codes import MODULE, UNKNOWN
 from traceprobe.model.taxonomy import COMPUTE_PHASES, Level
-from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
+from traceprobe.pipeline.rank_summary import MAX_KERNEL
 from traceprobe.records.launches import MOST_SEQUENCES, KernelSequence
 from traceprobe.timeline.attribution import Attribution
 from traceprobe.timeline.device_timeline import DeviceTimeline
@@ -54,7 +55,7 @@ def _record(
     within = around.get(Level.MODULE, around.get(Level.RANGE))
     operators = [_fitting(_steps(owners, path).get(Level.OPERATOR)) for path in paths]
     return KernelSequence(
-        kernels=[fit_table(names[int(name[row])], MAX_KERNEL) for row in found.ops[0]],
+        kernels=[truncated(names[int(name[row])], MAX_KERNEL) for row in found.ops[0]],
         operators=operators,
         phase=COMPUTE_PHASES[int(phase[found.ops[0, 0]])],
         count=len(found.ops),
@@ -78,4 +79,4 @@ def _steps(owners: Attribution, path: int) -> dict[int, str]:
 
 
 def _fitting(text: str | None) -> str | None:
-    return None if text is None else fit_table(text, MAX_KERNEL)
+    return None if text is None else truncated(text, MAX_KERNEL)

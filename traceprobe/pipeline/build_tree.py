@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from traceprobe.formatting import truncated
 from traceprobe.model.codes import MODULE, Int64s
 from traceprobe.model.taxonomy import LEVELS, PARTITION, Level
-from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
+from traceprobe.pipeline.rank_summary import MAX_KERNEL
 from traceprobe.records.packed import Table
 from traceprobe.records.tree import Tree, totals
 from traceprobe.timeline.attribution import Attribution
@@ -45,7 +46,7 @@ def build_tree(found: Attribution, names: Sequence[str]) -> Tree:
     columns["name"][named] = place + 1
     return Tree(
         levels=list(LEVELS),
-        names=[fit_table(text, MAX_KERNEL) for text in texts],
+        names=[truncated(text, MAX_KERNEL) for text in texts],
         nodes=Table.of(columns),
     )
 

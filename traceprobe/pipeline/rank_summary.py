@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET, UnsetType
 
+from traceprobe.formatting import truncated
 from traceprobe.model.codes import Call, Int64s, Kind
 from traceprobe.model.events import Trace
 from traceprobe.model.kernel_classes import on_matrix_units
@@ -41,9 +42,9 @@ from traceprobe.timeline.attention import unfused_attention
 from traceprobe.timeline.beside_communication import beside_ns
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.double_precision import double_kernels
+from traceprobe.timeline.forward_only import forward_only
 from traceprobe.timeline.intervals import Intervals, count_begun
 from traceprobe.timeline.masked_attention import masked_attention
-from traceprobe.timeline.no_backward import forward_only
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 from traceprobe.timeline.repeated_backward import repeated_backward
 from traceprobe.timeline.repeated_collectives import Large, repeated_collectives
@@ -310,7 +311,7 @@ def _unused_gradients(
 
 def _most(spent: Mapping[str, int], characters: int) -> dict[str, int]:
     """The first of what is sorted by time already, with names that fit into a report."""
-    return {fit_table(name, characters): ns for name, ns in islice(spent.items(), MAX_SPENT)}
+    return {truncated(name, characters): ns for name, ns in islice(spent.items(), MAX_SPENT)}
 
 
 def _double_precision(
@@ -320,7 +321,7 @@ def _double_precision(
     found = double_kernels(inside, account.process.operators, trace.names, trace.operands, noted)
     if not found.ns:
         return UNSET
-    names = [fit_table(trace.names[number], MAX_KERNEL) for number in found.names[:MAX_DOUBLE]]
+    names = [truncated(trace.names[number], MAX_KERNEL) for number in found.names[:MAX_DOUBLE]]
     return DoublePrecision(class_ns=found.ns, kernels=names, typed=found.typed)
 
 
@@ -374,7 +375,7 @@ def _top_kernels(
             top.append(row)
     return [
         KernelShare(
-            name=fit_table(names[row["name"]], MAX_KERNEL),
+            name=truncated(names[row["name"]], MAX_KERNEL),
             phase="communication" if row["label"] < 0 else COMPUTE_PHASES[row["label"]],
             count=row["count"],
             total_ns=row["total"],
@@ -387,8 +388,3 @@ def _top_kernels(
         )
         for row in top
     ]
-
-
-def fit_table(name: str, most: int = MAX_NAME) -> str:
-    """A name of at most so many characters."""
-    return name if len(name) <= most else name[: most - 1] + "…"

@@ -23,6 +23,8 @@ Direction = Literal["slower", "faster", "unchanged", "unknown"]
 Decision = Literal["pass", "regression", "inconclusive"]
 KernelState = Literal["appeared", "vanished", "slower", "faster"]
 OperatorState = Literal["appeared", "vanished", "more", "fewer", "same"]
+NOTABLE_SHARE = 0.005
+"""Part of the base's step from which on a change is worth a row or a sentence."""
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ def is_refused_memory(error: BaseException) -> bool:
     return memory_limit() is not None and odd
 
 
-def run_watched(command: Callable[[], None]) -> None:
+def run_under_memory_limit(command: Callable[[], None]) -> None:
     """Call a command; under a limit in a process of its own, with which this one ends."""
     if memory_limit() is None or sys.platform != "linux":
         command()

@@ -15,7 +15,14 @@ from traceprobe.model.taxonomy import (
     SHARE_LABELS,
     SHARES,
 )
-from traceprobe.records.comparison import Change, Comparison, KernelState, RunSummary, scale_of
+from traceprobe.records.comparison import (
+    NOTABLE_SHARE,
+    Change,
+    Comparison,
+    KernelState,
+    RunSummary,
+    scale_of,
+)
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Document, Facts, Piece, Section, Table, Text, Tone
@@ -45,8 +52,6 @@ NUMBERS = ("step ms", "steps", "ranks", "samples/s", "tokens/s")
 """Columns of the table of runs that are aligned right."""
 MOST_SETTINGS = 4
 """Settings that differ and that a sentence names."""
-NOTABLE = 0.005
-"""Part of the base's step below which a change has no row."""
 NO_SHARE = 0.0005
 """Shares below this, which would be told as 0.0 %, have no piece."""
 MEASURE_LABELS = {
@@ -139,7 +144,7 @@ def _sections(c: Comparison) -> Iterator[Section]:
             help="From the lists of the longest kernels of both reports. Where a kernel is in one "
             "list only, the other run spends less on it than on the shortest in its list.",
         )
-    yield from operator_section(c, NOTABLE * (c.traced_step.base or 0.0))
+    yield from operator_section(c, NOTABLE_SHARE * (c.traced_step.base or 0.0))
     if len(c.settings) > MOST_SETTINGS:
         rows = [[name, _value(a), _value(b)] for name, (a, b) in c.settings.items()]
         table = Table("Settings that differ", ("setting", "base", "new"), rows, most=6)
@@ -271,7 +276,7 @@ def _told(c: Comparison) -> tuple[list[Change], list[Change]]:
     """Classes with a change to tell, or that one run does not show, by size; and the others."""
     there = [change for change in c.classes if change.base or change.new]
     there.sort(key=lambda change: -_size(change))
-    least = NOTABLE * (c.traced_step.base or 0.0)
+    least = NOTABLE_SHARE * (c.traced_step.base or 0.0)
     told = [n for n in there if (n.real or n.delta is None) and _size(n) >= least]
     return told, [change for change in there if change not in told]
 
@@ -284,7 +289,7 @@ def _no_change(quiet: Sequence[Change]) -> Text:
     words = ", ".join(CLASS_LABELS[change.name] for change in quiet)
     why = "No measurable change"
     if any(change.real or change.delta is None for change in quiet):
-        why += f", or one of less than {100 * NOTABLE:g} % of the step"
+        why += f", or one of less than {100 * NOTABLE_SHARE:g} % of the step"
     return Text([f"{why}: {words}."])
 
 
