@@ -84,6 +84,7 @@ OPTIONAL = {
     ("Summary", "masked_attention"),
     ("Summary", "repeated_collectives"),
     ("Summary", "unused_gradients"),
+    ("Summary", "micro_batches"),
     ("Summary", "repeated_backward"),
     ("HostToDevice", "returned_bytes"),
     ("Summary", "launches"),

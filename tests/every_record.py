@@ -220,6 +220,7 @@ def make_counted() -> dict[str, Any]:
         "double_precision": make_double(),
         "forward_only": make_forward_only(),
         "tiny_kernels": make_tiny_kernels(),
+        "micro_batches": 4,
         "repeated_backward": RepeatedBackward(total_ns=7_000, kernels=6, iterations=2),
         "unused_gradients": UnusedGradients(total_ns=9_000, kernels=12, gradients=4, iterations=2),
         "launches": make_launches(),

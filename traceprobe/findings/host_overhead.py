@@ -124,15 +124,34 @@ def _advice(evidence: Evidence) -> str:
             f"{', as loss and optimizer,' if trained else ''} into graphs too, or use a larger "
             "batch. Keep Python out of the inner loop."
         )
+    smaller = _micro_batches(evidence)
     if _is_compiled(evidence):
         return (
+            f"{smaller}"
             'The model is compiled: let it be launched by CUDA graphs (`mode="reduce-overhead"`), '
             "compile the update of the parameters as well, or use a larger batch. Keep Python out "
             "of the inner loop."
         )
     return (
+        f"{smaller}"
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
         "optimizers, a larger batch. Keep Python out of the inner loop."
+    )
+
+
+def _micro_batches(evidence: Evidence) -> str:
+    """That an update adds up gradients of small batches, as a sentence; empty where it does not.
+
+    In a pipeline micro-batches keep the stages busy.
+    """
+    counts = {rank.summary.micro_batches for rank in evidence.ranks}
+    sent = {each.operation for rank in evidence.ranks for each in rank.summary.collectives}
+    (count, *others) = counts
+    if others or count is UNSET or "send_recv" in sent:
+        return ""
+    return (
+        f"Make micro-batches larger, as far as memory allows, and accumulate fewer than {count} "
+        "for an update. "
     )
 
 

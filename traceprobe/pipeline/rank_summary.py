@@ -45,6 +45,7 @@ from traceprobe.timeline.double_precision import double_kernels
 from traceprobe.timeline.forward_only import forward_only
 from traceprobe.timeline.intervals import Intervals, count_begun
 from traceprobe.timeline.masked_attention import masked_attention
+from traceprobe.timeline.micro_batches import micro_batches
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 from traceprobe.timeline.repeated_backward import repeated_backward
 from traceprobe.timeline.repeated_collectives import Large, repeated_collectives
@@ -115,6 +116,7 @@ def rank_summary(
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
         forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
         masked_attention=UNSET if on_cpu else _masked_attention(account, inside, trace),
+        micro_batches=UNSET if on_cpu else _micro_batches(account, chosen),
         repeated_backward=UNSET if on_cpu else _repeated_backward(account, inside, trace),
         repeated_collectives=_repeated_collectives(account, chosen),
         tiny_kernels=UNSET if on_cpu else _tiny_kernels(account, inside, trace),
@@ -253,6 +255,17 @@ def _forward_only(
     )
 
 
+def _micro_batches(account: DeviceTimeline, chosen: Int64s) -> int | UnsetType:
+    found = micro_batches(_used(account, chosen))
+    return UNSET if found is None else found
+
+
+def _used(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
+    """Operations that were launched in the used iterations."""
+    used = account.index[chosen].tolist() if len(account.index) else []
+    return account.ops.filter(pl.col("iteration").is_in(used))
+
+
 def _repeated_backward(
     account: DeviceTimeline, inside: pl.DataFrame, trace: Trace
 ) -> RepeatedBackward | UnsetType:
@@ -265,10 +278,8 @@ def _repeated_backward(
 def _repeated_collectives(
     account: DeviceTimeline, chosen: Int64s
 ) -> RepeatedCollectives | UnsetType:
-    used = account.index[chosen].tolist() if len(account.index) else []
-    ops = account.ops.filter(pl.col("iteration").is_in(used))
     large = Large(FIXED.small_message, FIXED.small_message_part, FIXED.unlike_messages)
-    found = repeated_collectives(ops, large)
+    found = repeated_collectives(_used(account, chosen), large)
     if found is None:
         return UNSET
     return RepeatedCollectives(

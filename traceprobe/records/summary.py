@@ -213,6 +213,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     and in older reports."""
     masked_attention: MaskedAttention | msgspec.UnsetType = msgspec.UNSET
     """Not there where no fused attention is known to read a mask, and in older reports."""
+    micro_batches: int | msgspec.UnsetType = msgspec.UNSET
+    """Passes of an iteration whose forward halves launch equally much; not there with one, and in older reports."""
     repeated_backward: RepeatedBackward | msgspec.UnsetType = msgspec.UNSET
     """Not there where no backward pass is known to go through a graph again, and in older
     reports."""
@@ -285,6 +287,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.forward_only.problems()
         if self.masked_attention is not msgspec.UNSET:
             yield from self.masked_attention.problems()
+        if self.micro_batches is not msgspec.UNSET and self.micro_batches < 2:
+            yield "an iteration has less than two micro-batches"
         if self.repeated_backward is not msgspec.UNSET:
             yield from self.repeated_backward.problems()
         if self.repeated_collectives is not msgspec.UNSET:
