@@ -214,7 +214,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     masked_attention: MaskedAttention | msgspec.UnsetType = msgspec.UNSET
     """Not there where no fused attention is known to read a mask, and in older reports."""
     micro_batches: int | msgspec.UnsetType = msgspec.UNSET
-    """Passes of an iteration whose forward halves launch equally much; not there with one, and in older reports."""
+    """Passes of an iteration whose forward halves launch equally much; not there with one, and in
+    older reports."""
     repeated_backward: RepeatedBackward | msgspec.UnsetType = msgspec.UNSET
     """Not there where no backward pass is known to go through a graph again, and in older
     reports."""
