@@ -20,8 +20,8 @@ from traceprobe.records.unused_gradients import UnusedGradients
     "node those that are called `wgrad`, or half. Of the rank with most of it. The saving is all "
     "of it, and of the idle time of `host-overhead` no more than the host spends between their "
     "launches.",
-    verify="Set `requires_grad_(False)` on parameters that are in no optimizer, or `detach()` what "
-    "comes from a network that is not updated, and time the loop without a profiler. The loss "
+    verify="Set `requires_grad_(False)` on parameters that are in no optimizer, or run a network "
+    "that is not updated under `torch.no_grad()`, and time the loop without a profiler. The loss "
     "stays what it was, and peak memory falls.",
     of_gpu=True,
 )
@@ -43,9 +43,9 @@ def unused_gradients(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms + part * evidence.launching_ms("backward"), "backward", *HOST_IDLE),
         "Call `requires_grad_(False)` on the parameters that no optimizer has: the frozen base "
-        "under adapters, the backbone under a new head. Where two networks take turns, `detach()` "
-        "what one gets from the other, or freeze the one that is not updated. If they were meant "
-        "to learn, give them to the optimizer.",
+        "under adapters, the backbone under a new head. Where two networks take turns, run the one "
+        "that is not updated under `torch.no_grad()`, or freeze it where gradients go through it. "
+        "If they were meant to learn, give them to the optimizer.",
         changes=without_kernels(evidence, ms, part),
     )
 

@@ -29,6 +29,13 @@ class AbsentInput(DamagedInput, FileNotFoundError):
     """There is no file of that name; of several ranks it costs its own, as a damaged one does."""
 
 
+def absent(path: Path) -> AbsentInput:
+    """The error about a file that is not there."""
+    return AbsentInput(
+        f"{path.name}: is absent; check the path, and the folder that it is relative to"
+    )
+
+
 def read_trace(
     path: str | Path,
     progress: Progress | None = None,
@@ -52,9 +59,7 @@ def read_trace(
     try:
         before = _state(file)
     except FileNotFoundError as error:
-        raise AbsentInput(
-            f"{file.name}: is absent; check the path, and the folder that it is relative to"
-        ) from error
+        raise absent(file) from error
     detected = detect_format(file)
     if detected.format == "nsys":
         from traceprobe.ingest.nsight.read import read_nsight as read

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from traceprobe import ingest
 from traceprobe.ingest.detect_format import detect_format, printable
 from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits
-from traceprobe.ingest.read_trace import read_trace
+from traceprobe.ingest.read_trace import absent, read_trace
 from traceprobe.ingest.trace_size import check_trace_size
 from traceprobe.model import events as model
 from traceprobe.model import operands, sidecar
@@ -115,6 +115,8 @@ def load(
     Args:
         folder: of the entries. jobs: how much of a large file may be read at once.
     """
+    if not path.exists():
+        raise absent(path)
     detect_format(path)
     digest = reading.sha256(path)
     try:

@@ -15,7 +15,7 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Quality, Term
 from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
-from traceprobe.verdict.correction import HEAVY, Corrected, fed_by_workers
+from traceprobe.verdict.correction import HEAVY, Corrected
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 DAMAGE = frozenset(
@@ -157,7 +157,7 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds
             yield _term("few-iterations", -FIXED.penalty_few, f"{used} iterations were used")
     if corrected.calibration_doubt is not None:
         why = "the unprofiled step may be that of other conditions than the capture's"
-        if corrected.unseen and fed_by_workers(ranks):
+        if corrected.unseen_loader:
             why = "the capture may have had batches ready, and the run waits for its loader"
         yield _term("calibration", -max(FIXED.penalty_calibration, corrected.unseen), why)
     if corrected.split_unknown:

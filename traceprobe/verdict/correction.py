@@ -81,7 +81,7 @@ class Corrected(msgspec.Struct, frozen=True):
         calibration_doubt: why the unprofiled step may be that of another clock, another load or
             another part of the run; None where nothing speaks for that.
         unseen: part of the step without a profiler that is not in the capture, of which nothing
-            tells what it is.
+            tells what it is. unseen_loader: whether it may be waiting for a loader.
     """
 
     shares: dict[str, float]
@@ -97,6 +97,7 @@ class Corrected(msgspec.Struct, frozen=True):
     step_ms: float | None = None
     profiled_step_ms: float | None = None
     unprofiled_step_ms: float | None = None
+    unseen_loader: bool = False
 
 
 def per_step(rank: Rank, drift: Drift | None = None) -> Times:
@@ -198,7 +199,11 @@ def correct(
         if before is not None:
             doubt = before.sentence
         elif far_longer(unprofiled_ns, step + waits_more + held_up_longer_ns(ranks)):
-            doubt = _other_conditions(ranks)
+            doubt = (
+                "a step takes far less time under the profiler than without it, which no profiler "
+                "does: the two were measured under different conditions, so one says little about "
+                "the other"
+            )
         elif far_longer(unprofiled_ns, step + waits_more):
             notes.append(
                 f"a step took {duration(unprofiled_ns - step)} longer without the profiler than "
@@ -244,27 +249,24 @@ def correct(
     )
 
 
-def fed_by_workers(ranks: Sequence[Rank]) -> bool:
-    """Whether a loader whose workers make batches ahead is known to feed the steps."""
-    return any(
+def with_unseen_loader(corrected: Corrected, ranks: Sequence[Rank]) -> Corrected:
+    """That batches made ahead may be why steps are shorter in the capture, where a loader has such.
+
+    Args:
+        corrected: of a run whose loader's pace is not known.
+    """
+    fed = any(
         rank.summary.partition_ns["idle_data_wait"] is not None
         and not rank.summary.host.loader_in_process
         for rank in ranks
     )
-
-
-def _other_conditions(ranks: Sequence[Rank]) -> str:
-    """Why a step may be far longer without the profiler."""
-    seen = "a step takes far less time under the profiler than without it, which no profiler does"
-    if fed_by_workers(ranks):
-        return (
-            f"{seen}: a slow loader is hidden as long as batches last that were made before the "
-            "profiler started, so record more steps than lie ready; or other conditions differed"
-        )
-    return (
-        f"{seen}: the two were measured under different conditions, so one says little about the "
-        "other"
+    if not fed or not corrected.unseen:
+        return corrected
+    why = (
+        "a slow loader is hidden as long as batches last that its workers made before the profiler "
+        "started: record more steps than lie ready"
     )
+    return replace(corrected, notes=[*corrected.notes, why], unseen_loader=True)
 
 
 def timed_waits_ns(ranks: Sequence[Rank]) -> dict[int, float]:

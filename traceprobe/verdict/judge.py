@@ -11,7 +11,7 @@ from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
-from traceprobe.verdict.correction import correct, timed_waits_ns
+from traceprobe.verdict.correction import correct, timed_waits_ns, with_unseen_loader
 from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import Thresholds
 
@@ -36,11 +36,12 @@ def judge(
         load_ms: time in which the loader makes the batches of a step, if known.
     """
     unprofiled_ms = None if unprofiled_ns is None else unprofiled_ns / 1e6
-    before = made_before(
-        load_ms, mean_step_ms(ranks), unprofiled_ms, timed=bool(timed_waits_ns(ranks))
-    )
+    timed = bool(timed_waits_ns(ranks))
+    before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, timed=timed)
     drained = drift.find_drift(ranks, thresholds)
     corrected = correct(ranks, run, unprofiled_ns, profiled, drained, doubt, before)
+    if load_ms is None and not timed:
+        corrected = with_unseen_loader(corrected, ranks)
     decision = decide(corrected, ranks, quality, thresholds)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
     return Verdict(
