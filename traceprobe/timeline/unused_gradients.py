@@ -63,9 +63,10 @@ def unused_gradients(
     if marker is None or ops.is_empty():
         return None
     adding = rows_named(process.operators, names, lambda name: name == _ACCUMULATES)
+    if adding.is_empty():
+        return None
     program = program_operators(ops, process.operators, names)
-    zeroes = rows_named(program, names, lambda name: name in _ZEROES)
-    if adding.is_empty() or not zeroes.is_empty():
+    if not rows_named(program, names, lambda name: name in _ZEROES).is_empty():
         return None
     judged = np.unique(marker.iteration_at(ops["launch_t0"].to_numpy()))
     judged = judged[judged != UNKNOWN]
