@@ -17,6 +17,10 @@ class DamagedInput(TraceprobeError):
     """The file is a trace, but too little of it survives to be read."""
 
 
+class AbsentInput(DamagedInput, FileNotFoundError):
+    """There is no file of that name; of several ranks it costs its own, as a damaged one does."""
+
+
 class EmptyTrace(TraceprobeError):
     """The file is readable and holds neither GPU work nor host phases."""
 

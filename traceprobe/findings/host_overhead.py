@@ -126,14 +126,12 @@ def _advice(evidence: Evidence) -> str:
         )
     smaller = _micro_batches(evidence)
     if _is_compiled(evidence):
-        return (
-            f"{smaller}"
+        return smaller + (
             'The model is compiled: let it be launched by CUDA graphs (`mode="reduce-overhead"`), '
             "compile the update of the parameters as well, or use a larger batch. Keep Python out "
             "of the inner loop."
         )
-    return (
-        f"{smaller}"
+    return smaller + (
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
         "optimizers, a larger batch. Keep Python out of the inner loop."
     )

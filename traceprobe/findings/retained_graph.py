@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.less_backward import part_of_backward, without_kernels
+from traceprobe.findings.needless_work import left_out, most_needless, part_of_launches
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import counted
-from traceprobe.records.rank import Rank
-from traceprobe.records.repeated_backward import RepeatedBackward
 
 
 @rule(
@@ -24,28 +21,21 @@ from traceprobe.records.repeated_backward import RepeatedBackward
 )
 def retained_graph(evidence: Evidence) -> Answer:
     """Backward work that one pass for the sum of all losses would do once."""
-    found = [(each, rank) for rank in evidence.ranks if (each := _of(rank)) is not None]
-    if not found:
+    found = most_needless(evidence, lambda rank: rank.summary.repeated_backward)
+    if found is None:
         return not_applicable("no backward pass is known to go through a graph again")
-    most, rank = max(found, key=lambda pair: pair[0].total_ns / pair[0].iterations)
-    ms = most.total_ns / most.iterations / 1e6
-    part = part_of_backward(rank, most.kernels / most.iterations)
-    kernels = counted(round(most.kernels / most.iterations, 1), "kernel")
+    ms, part = found.ms, part_of_launches(found, "backward")
+    kernels = found.per_step(found.work.kernels, "kernel")
     return Answer(
         evidence.flag(ms),
         [
             f"{evidence.amount(ms)} in {kernels} {evidence.per} of layers that an earlier backward "
             "pass had gone through",
-            f"on rank {rank.rank} alone" if len(found) == 1 < len(evidence.ranks) else "",
+            found.alone,
         ],
         evidence.saving(ms + part * evidence.launching_ms("backward"), "backward", *HOST_IDLE),
         "Add the losses and call `backward()` once, instead of once for each with "
         "`retain_graph=True`: the gradients are the same, and shared layers are gone through "
         "once.",
-        changes=without_kernels(evidence, ms, part),
+        changes=left_out(evidence, found, "backward", part),
     )
-
-
-def _of(rank: Rank) -> RepeatedBackward | None:
-    found = rank.summary.repeated_backward
-    return found if isinstance(found, RepeatedBackward) else None

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.less_backward import part_of_backward, without_kernels
+from traceprobe.findings.needless_work import left_out, most_needless, part_of_launches
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import counted
-from traceprobe.records.rank import Rank
-from traceprobe.records.unused_gradients import UnusedGradients
 
 
 @rule(
@@ -27,29 +24,22 @@ from traceprobe.records.unused_gradients import UnusedGradients
 )
 def unused_gradients(evidence: Evidence) -> Answer:
     """Backward work for parameters that are in no optimizer, or not in the one that steps."""
-    found = [(each, rank) for rank in evidence.ranks if (each := _of(rank)) is not None]
-    if not found:
+    found = most_needless(evidence, lambda rank: rank.summary.unused_gradients)
+    if found is None:
         return not_applicable("no gradients are known that no update uses")
-    most, rank = max(found, key=lambda pair: pair[0].total_ns / pair[0].iterations)
-    ms = most.total_ns / most.iterations / 1e6
-    part = part_of_backward(rank, most.kernels / most.iterations)
-    gradients = counted(round(most.gradients / most.iterations, 1), "gradient")
+    ms, part = found.ms, part_of_launches(found, "backward")
+    gradients = found.per_step(found.work.gradients, "gradient")
     return Answer(
         evidence.flag(ms),
         [
             f"{evidence.amount(ms)} for {gradients} {evidence.per} that no update uses: they are "
             "added to those of earlier passes, which nothing has cleared",
-            f"on rank {rank.rank} alone" if len(found) == 1 < len(evidence.ranks) else "",
+            found.alone,
         ],
         evidence.saving(ms + part * evidence.launching_ms("backward"), "backward", *HOST_IDLE),
         "Call `requires_grad_(False)` on the parameters that no optimizer has: the frozen base "
         "under adapters, the backbone under a new head. Where two networks take turns, run the one "
         "that is not updated under `torch.no_grad()`, or freeze it where gradients go through it. "
         "If they were meant to learn, give them to the optimizer.",
-        changes=without_kernels(evidence, ms, part),
+        changes=left_out(evidence, found, "backward", part),
     )
-
-
-def _of(rank: Rank) -> UnusedGradients | None:
-    found = rank.summary.unused_gradients
-    return found if isinstance(found, UnusedGradients) else None

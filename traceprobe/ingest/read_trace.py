@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe.errors import DamagedInput
+from traceprobe.errors import AbsentInput, DamagedInput
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits
 from traceprobe.system.reading import errors_named
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file consumed, bytes of the file)."""
-
-
-class AbsentInput(DamagedInput, FileNotFoundError):
-    """There is no file of that name; of several ranks it costs its own, as a damaged one does."""
 
 
 def absent(path: Path) -> AbsentInput:

@@ -74,8 +74,7 @@ def program_operators(
     rows = operators.filter(pl.col("thread").is_in(threads.implode())).sort("thread", "t0")
     ended = pl.col("t1").cum_max().shift(1).over("thread")
     outermost = rows.filter(ended.is_null() | (pl.col("t0") >= ended))
-    nodes = [number for number, name in enumerate(names) if name.startswith(NODE)]
-    return outermost.filter(~pl.col("name").is_in(nodes)).sort("t0")
+    return rows_named(outermost, names, lambda name: not name.startswith(NODE)).sort("t0")
 
 
 class Launched(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceprobe.model.codes import Bools, Int64s
-from traceprobe.timeline.intervals import Intervals, measure_until
+from traceprobe.timeline.intervals import Intervals, measure_between
 from traceprobe.timeline.rank_collectives import EXPLAINS
 
 UNEXPLAINED = "other"
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Arrivals(msgspec.Struct, frozen=True):
-    """Matched collectives in launch order, as arrays (rank, collective), ns on each rank's clock.
+    """Matched collectives by their ends, as arrays (rank, collective), ns on each rank's clock.
 
     Args:
         ends_step: per collective, whether it is the last one of its step.
@@ -54,15 +54,15 @@ class Arrivals(msgspec.Struct, frozen=True):
         return there
 
     @property
-    def own_wait(self) -> Int64s:
-        """When each rank began to wait for a collective and not for one before it as well.
+    def own_wait(self) -> tuple[Int64s, Int64s]:
+        """From when on each rank waits for a collective and not for one before it, and until when.
 
         Collectives of several streams, or threads, wait at the same time.
         """
-        before = np.maximum.accumulate(self.arrived, axis=1)[:, :-1]
-        begins = self.t0.copy()
-        begins[:, 1:] = np.clip(before, self.t0[:, 1:], self.arrived[:, 1:])
-        return begins
+        arrived, begins = self.arrived, self.t0.copy()
+        before = np.maximum.accumulate(arrived, axis=1)[:, :-1]
+        begins[:, 1:] = np.clip(before, self.t0[:, 1:], arrived[:, 1:])
+        return begins, arrived
 
     @property
     def first_begin(self) -> Int64s:
@@ -92,10 +92,10 @@ def wait_causes(computing: Sequence[Intervals], arrivals: Arrivals) -> list[dict
     Returns:
         Per rank, the groups of `EXPLAINS`, and `UNEXPLAINED`.
     """
-    covered = [_covered(busy, arrivals, r) for r, busy in enumerate(computing)]
-    during = np.stack([whole for whole, _ in covered])
-    own = arrivals.arrived - arrivals.own_wait
-    exposed = own - np.stack([early for _, early in covered])
+    during = _covered(computing, arrivals.t0, arrivals.t1)
+    begins, arrived = arrivals.own_wait
+    own = arrived - begins
+    exposed = own - _covered(computing, begins, arrived)
     # Where computation hides all waiting it costs nothing, but it still has a cause.
     weight = exposed if exposed.any() else own
     alone = (arrivals.t1[:, :-1] <= arrivals.first_begin[:, 1:]).all(axis=0)
@@ -130,13 +130,9 @@ def excess(spent: Int64s | Floats) -> Floats:
     return more
 
 
-def _covered(busy: Intervals, arrivals: Arrivals, rank: int) -> tuple[Int64s, Int64s]:
-    """Computation during each collective of a rank, and during its own waiting part."""
-    t0, t1 = arrivals.t0[rank], arrivals.t1[rank]
-    waiting = measure_until(busy, arrivals.arrived[rank]) - measure_until(
-        busy, arrivals.own_wait[rank]
-    )
-    return measure_until(busy, t1) - measure_until(busy, t0), waiting
+def _covered(computing: Sequence[Intervals], t0: Int64s, t1: Int64s) -> Int64s:
+    """Computation of each rank between its times (rank, collective)."""
+    return np.stack([measure_between(*each) for each in zip(computing, t0, t1, strict=True)])
 
 
 def _spent(begin: Int64s, end: Int64s, first: Int64s) -> Int64s:
