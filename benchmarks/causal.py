@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from traceprobe.capture.probe_plan import ProbePlan, RankProbes  # noqa: E402
+from traceprobe.capture.oracle.probe_plan import ProbePlan, RankProbes  # noqa: E402
 
 FOLDER = ROOT / "docs" / "validation"
 TOLERANCE = 0.1
@@ -261,7 +261,7 @@ def measure(folder: Path, names: list[str], rounds: int, seconds: float) -> None
     import torch
     from torch.utils.data import dataloader
 
-    from traceprobe.capture.loader_hook import install_loader_hook
+    from traceprobe.capture.loader.loader_hook import install_loader_hook
     from traceprobe.capture.oracle.program_probes import ProgramProbes
 
     work = folder / "work"
@@ -288,7 +288,7 @@ def measure(folder: Path, names: list[str], rounds: int, seconds: float) -> None
 
 def summarize(folder: Path) -> dict[str, Any]:
     """What each region was found to be, beside what it is."""
-    from traceprobe.capture.probe_record import summarize_probes
+    from traceprobe.capture.oracle.probe_record import summarize_probes
 
     found: dict[str, Any] = {"scenarios": []}
     for name, scenario in SCENARIOS.items():

@@ -25,16 +25,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from traceprobe.capture.clock_readings import Reading, reason_names  # noqa: E402
-from traceprobe.capture.device_clock import (  # noqa: E402
+from traceprobe.capture.machine.clock_readings import Reading, reason_names  # noqa: E402
+from traceprobe.capture.machine.device_clock import (  # noqa: E402
     ALL_EVERY,
     INTERVAL_MS,
     DeviceClock,
     _device_uuid,
 )
-from traceprobe.capture.nvml import Nvml, NvmlDevice  # noqa: E402
-from traceprobe.capture.smi_readings import SmiReadings  # noqa: E402
-from traceprobe.capture.spin_kernel import spin_mhz  # noqa: E402
+from traceprobe.capture.machine.nvml import Nvml, NvmlDevice  # noqa: E402
+from traceprobe.capture.machine.smi_readings import SmiReadings  # noqa: E402
+from traceprobe.capture.machine.spin_kernel import spin_mhz  # noqa: E402
 
 FOLDER = ROOT / "docs" / "validation"
 CALLS = 500

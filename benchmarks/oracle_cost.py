@@ -17,9 +17,9 @@ def cost() -> dict[str, Any]:
     from torch.utils.data import DataLoader
     from torch.utils.data import dataloader as loaders
 
-    from traceprobe.capture.ablation_plan import AblationPlan
-    from traceprobe.capture.batch_feed import feed
-    from traceprobe.capture.loader_hook import _watch_batches
+    from traceprobe.capture.loader.batch_feed import feed
+    from traceprobe.capture.loader.loader_hook import _watch_batches
+    from traceprobe.capture.oracle.ablation_plan import AblationPlan
     from traceprobe.capture.oracle.program_ablation import ProgramAblation
 
     torch.set_num_threads(1)

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.program_rows import ORACLE_ROWS, Row
-from traceprobe.capture.ablation_plan import AblationPlan
-from traceprobe.capture.hardware import collect_environment
-from traceprobe.capture.loader_hook import install_loader_hook
-from traceprobe.capture.optimizer_hook import install_optimizer_hook
+from traceprobe.capture.loader.loader_hook import install_loader_hook
+from traceprobe.capture.loop.optimizer_hook import install_optimizer_hook
+from traceprobe.capture.machine.hardware import collect_environment
+from traceprobe.capture.oracle.ablation_plan import AblationPlan
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "workloads" / "programs"
 MODULES = ("torch", "torchvision", "torchvision.models")

@@ -6,8 +6,8 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from traceprobe.capture import nsys_tool
-from traceprobe.capture.progress import reported_states
+from traceprobe.capture.process import nsys_tool
+from traceprobe.capture.process.progress import reported_states
 
 PART_BYTES, ALL_BYTES = 15 << 20, 62 << 20
 """Recordings are bundled in parts of about this size; what comes after so many is left out."""

@@ -30,9 +30,9 @@ from benchmarks.gpu_clocks import GpuClocks
 from benchmarks.program_recordings import bundle, export, is_writing
 from benchmarks.program_rows import Row
 from benchmarks.program_worker import Job, run_in_fork
-from traceprobe.capture import nsys_tool
-from traceprobe.capture.hardware import nvidia_smi
-from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.machine.hardware import nvidia_smi
+from traceprobe.capture.process import nsys_tool
+from traceprobe.capture.recording.recording_plan import RecordingPlan
 
 _Spawned = multiprocessing.get_context("spawn").Process
 AHEAD = 6

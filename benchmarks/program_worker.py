@@ -168,8 +168,8 @@ def _measure(job: Job, starter: Connection) -> None:
 
 def _record(job: Job) -> None:
     """As `traceprobe profile -- python PROGRAM` does it, in a process where torch is loaded."""
-    from traceprobe.capture.optimizer_hook import install_optimizer_hook
-    from traceprobe.capture.recording_plan import RecordingPlan
+    from traceprobe.capture.loop.optimizer_hook import install_optimizer_hook
+    from traceprobe.capture.recording.recording_plan import RecordingPlan
 
     assert job.plan is not None
     os.environ[RecordingPlan.VARIABLE] = job.plan

@@ -304,8 +304,8 @@ def run(name: str, folder: Path) -> dict[str, Any]:
     """One run, in this process."""
     import torch
 
-    from traceprobe.capture.recording_plan import RecordingPlan
-    from traceprobe.capture.recording_session import RecordingSession
+    from traceprobe.capture.recording.recording_plan import RecordingPlan
+    from traceprobe.capture.recording.recording_session import RecordingSession
 
     loop, period, first, shared = RUNS[name]
     other = Neighbour(folder)
@@ -342,7 +342,8 @@ def run(name: str, folder: Path) -> dict[str, Any]:
 
 def _child(name: str, folder: Path) -> None:
     loop = RUNS[name][0]
-    for module in ("torch", *IMPORTED.get(loop, ()), "traceprobe.capture.recording_session"):
+    session = "traceprobe.capture.recording.recording_session"
+    for module in ("torch", *IMPORTED.get(loop, ()), session):
         import_module(module)
     (folder / "ready").touch()
     while not (folder / "turn").exists():

@@ -16,8 +16,8 @@ from tests.report_factory import (
     make_run,
 )
 from tests.report_rules import schema, validator
-from traceprobe.capture.ablation_plan import RankTrials
-from traceprobe.capture.ablation_record import summarize_ablation
+from traceprobe.capture.oracle.ablation_plan import RankTrials
+from traceprobe.capture.oracle.ablation_record import summarize_ablation
 from traceprobe.records.ablation import INCLUDES, Ablation
 from traceprobe.records.report import Report
 from traceprobe.render import terminal

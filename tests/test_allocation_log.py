@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from traceprobe.capture.allocation_log import (
+from traceprobe.capture.memory.allocation_log import (
     PARTS,
     TIMELINE_POINTS,
     AllocationLog,
     summarize_allocations,
 )
-from traceprobe.capture.caching_allocator import CachingAllocator
+from traceprobe.capture.memory.caching_allocator import CachingAllocator
 
 KB, MB = 1 << 10, 1 << 20
 

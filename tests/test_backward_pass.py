@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture import optimizer_hook
-from traceprobe.capture.backward_pass import in_backward_pass
-from traceprobe.capture.loop_updates import LoopUpdates
+from traceprobe.capture.loop import optimizer_hook
+from traceprobe.capture.loop.backward_pass import in_backward_pass
+from traceprobe.capture.loop.loop_updates import LoopUpdates
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = Lazy("torch")

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from traceprobe.capture import batch_source
-from traceprobe.capture.batch_source import BatchSource, NoBatchesError
+from traceprobe.capture.loader import batch_source
+from traceprobe.capture.loader.batch_source import BatchSource, NoBatchesError
 
 
 class Loader:

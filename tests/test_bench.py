@@ -170,7 +170,7 @@ def test_a_script_that_catches_the_end_finds_everything_restored(bench, script):
     mark = bench.folder.parent / "restored"
     caught = f"""\
     except SystemExit:
-        from traceprobe.capture.batch_feed import feed
+        from traceprobe.capture.loader.batch_feed import feed
         assert feed.source is None
         assert not any(group["fused"] for group in optimizer.param_groups)
         assert [len(list(loader)) for _ in range(3)] == [10, 10, 10]

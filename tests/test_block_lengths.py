@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from traceprobe.capture.block_lengths import MOST_AHEAD, BlockLengths
-from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.recording.block_lengths import MOST_AHEAD, BlockLengths
+from traceprobe.capture.recording.recording_plan import RecordingPlan
 
 PLAN = RecordingPlan(calibrate=20, active=8, settle=2)
 

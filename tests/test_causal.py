@@ -15,8 +15,8 @@ from tests.causal_records import DEVICE_BOUND, HOST_BOUND, make_causal, make_reg
 from tests.cli_runner import write_trace
 from tests.conftest import ROOT
 from tests.report_factory import make_report
-from traceprobe.capture.probe_plan import RankProbes
-from traceprobe.capture.probe_record import summarize_probes
+from traceprobe.capture.oracle.probe_plan import RankProbes
+from traceprobe.capture.oracle.probe_record import summarize_probes
 from traceprobe.errors import DamagedRecord
 from traceprobe.records.causal import Causal, Slope
 from traceprobe.render import document_of
@@ -106,7 +106,7 @@ def test_a_program_that_catches_its_end_finds_everything_as_it_was(bench, tmp_pa
         import json, torch
         from torch.nn.modules import module
         from torch.optim import optimizer as optimizers
-        from traceprobe.capture.batch_feed import feed
+        from traceprobe.capture.loader.batch_feed import feed
 
         backward = torch.autograd.backward
         model = torch.nn.Linear(4, 4)

@@ -15,7 +15,7 @@ import traceprobe
 from tests.analyses import report_of, trace_of
 from tests.builders import kineto, memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script
-from traceprobe.capture import nsys_tool
+from traceprobe.capture.process import nsys_tool
 from traceprobe.ingest import collective_metadata
 from traceprobe.model.codes import UNKNOWN, Operation
 from traceprobe.timeline.collectives import bus_factor

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.test_recording_session import PLAN, Log
-from traceprobe.capture.compiler_watch import CompilerWatch
-from traceprobe.capture.graph_breaks import graph_breaks
-from traceprobe.capture.recording_plan import RecordingPlan
-from traceprobe.capture.recording_session import RecordingSession
+from traceprobe.capture.profiler.compiler_watch import CompilerWatch
+from traceprobe.capture.profiler.graph_breaks import graph_breaks
+from traceprobe.capture.recording.recording_plan import RecordingPlan
+from traceprobe.capture.recording.recording_session import RecordingSession
 
 HERE = Path(__file__)
 LOADED = "torch._dynamo.callback"
@@ -110,9 +110,9 @@ def test_the_backward_pass_that_is_compiled_has_a_range_as_well(ranges, watch):
 def test_only_the_steps_that_nsight_records_are_marked(ranges, watch, monkeypatch):
     import torch
 
-    from traceprobe.capture.profiler_backend import NsysBackend
+    from traceprobe.capture.profiler.profiler_backend import NsysBackend
 
-    monkeypatch.setattr("traceprobe.capture.profiler_backend.compiler_watch", watch)
+    monkeypatch.setattr("traceprobe.capture.profiler.profiler_backend.compiler_watch", watch)
     monkeypatch.setattr(torch.cuda.profiler, "start", lambda: None)
     monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: None)
     backend, double = NsysBackend(), compiled(lambda x, n: x * n)
@@ -216,7 +216,7 @@ def test_a_program_that_compiles_nothing_has_no_breaks_to_know(dynamo):
 def test_a_recording_tells_where_graphs_break(watch, tmp_path, monkeypatch):
     import torch
 
-    monkeypatch.setattr("traceprobe.capture.recording_session.compiler_watch", watch)
+    monkeypatch.setattr("traceprobe.capture.recording.recording_session.compiler_watch", watch)
     session = RecordingSession(RecordingPlan(folder=str(tmp_path), **PLAN), Log())
     double, number = compiled(says), 0
     while session.before_step(number):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture.cupti import TEARDOWN, detach_after_profiles
+from traceprobe.capture.profiler.cupti import TEARDOWN, detach_after_profiles
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = Lazy("torch")
@@ -24,6 +24,6 @@ torch = Lazy("torch")
 def test_it_leaves_where_that_is_safe_and_the_user_did_not_decide(monkeypatch, cuda, before, after):
     monkeypatch.setattr(torch.version, "cuda", cuda)
     environment = {} if before is None else {TEARDOWN: before}
-    monkeypatch.setattr("traceprobe.capture.cupti.os.environ", environment)
+    monkeypatch.setattr("traceprobe.capture.profiler.cupti.os.environ", environment)
     detach_after_profiles()
     assert environment.get(TEARDOWN) == after

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from traceprobe.capture.clock_readings import Reading, reason_names, summarize_readings
-from traceprobe.capture.device_clock import FEWEST_S, INTERVAL_MS, DeviceClock
-from traceprobe.capture.nvml import Nvml, NvmlMissing
-from traceprobe.capture.smi_readings import parse_line
-from traceprobe.capture.spin_kernel import spin_mhz
+from traceprobe.capture.machine.clock_readings import Reading, reason_names, summarize_readings
+from traceprobe.capture.machine.device_clock import FEWEST_S, INTERVAL_MS, DeviceClock
+from traceprobe.capture.machine.nvml import Nvml, NvmlMissing
+from traceprobe.capture.machine.smi_readings import parse_line
+from traceprobe.capture.machine.spin_kernel import spin_mhz
 from traceprobe.model.sidecar import BlockClock
 from traceprobe.system.process_tree import descends_from
 
@@ -74,7 +74,7 @@ def test_a_clock_without_a_gpu_reads_nothing() -> None:
 
 _READS = """
 import os, sys, time
-import traceprobe.capture.device_clock as module
+import traceprobe.capture.machine.device_clock as module
 module._device_uuid = lambda index: "GPU-12345678"
 module.Nvml.__init__.__defaults__ = (sys.argv[1],)
 began = time.perf_counter_ns()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli_runner import Cli
 from tests.lazy import Lazy
-from traceprobe.capture import device_peaks
+from traceprobe.capture.machine import device_peaks
 from traceprobe.records import kinds
 
 pytestmark = pytest.mark.usefixtures("pytorch")

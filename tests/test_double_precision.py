@@ -16,7 +16,7 @@ from tests.builders import kineto
 from tests.builders.scenario import Script
 from tests.report_factory import MS
 from tests.test_findings import evidence
-from traceprobe.capture.double_code import double_code
+from traceprobe.capture.profiler.double_code import double_code
 from traceprobe.findings.double_precision import double_precision
 from traceprobe.records.double_precision import DoublePrecision
 

@@ -15,7 +15,7 @@ from tests.builders.scenario import Script
 from tests.test_captures import finding, report_of
 from tests.test_findings import evidence
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
-from traceprobe.capture.nsys_tool import embed_sidecars
+from traceprobe.capture.process.nsys_tool import embed_sidecars
 from traceprobe.findings.allocator_stalls import allocator_stalls
 from traceprobe.findings.host_stalls import line_sites
 from traceprobe.findings.recompilation import recompilation

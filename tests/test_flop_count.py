@@ -6,7 +6,7 @@ import pytest
 
 from tests.lazy import Lazy
 from traceprobe.capture import flop_count, work
-from traceprobe.capture.tf32 import tf32_allowed
+from traceprobe.capture.machine.tf32 import tf32_allowed
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 bert = Lazy("bert")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture.garbage_ranges import GarbageRanges
+from traceprobe.capture.profiler.garbage_ranges import GarbageRanges
 from traceprobe.model.garbage import collection_name, is_collecting
 
 pytestmark = pytest.mark.usefixtures("pytorch")
@@ -91,7 +91,7 @@ def test_a_mode_that_looks_at_functions_and_a_tracer_see_none_of_ours(tmp_path):
 
 def test_a_forked_process_has_no_ranges(monkeypatch):
     with ranges() as found:
-        monkeypatch.setattr("traceprobe.capture.garbage_ranges.os.getpid", lambda: -1)
+        monkeypatch.setattr("traceprobe.capture.profiler.garbage_ranges.os.getpid", lambda: -1)
         found._collected("start", {"generation": 2})
         assert found._open is None
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture.gloo_threads import _threads as gloo_threads
-from traceprobe.capture.gloo_threads import wait_for_gloo
+from traceprobe.capture.profiler.gloo_threads import _threads as gloo_threads
+from traceprobe.capture.profiler.gloo_threads import wait_for_gloo
 
 pytestmark = [
     pytest.mark.usefixtures("pytorch"),

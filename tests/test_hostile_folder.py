@@ -161,7 +161,7 @@ def test_no_command_that_runs_a_built_in_workload_does(folder, arguments):
 @pytest.mark.slow
 @needs_torch
 def test_no_question_to_pytorch_is_answered_by_the_folder(folder, monkeypatch):
-    from traceprobe.capture.visible_gpus import visible_gpus
+    from traceprobe.capture.machine.visible_gpus import visible_gpus
     from traceprobe.doctor.gather import probe
 
     monkeypatch.chdir(folder)

@@ -13,7 +13,7 @@ import pytest
 from tests.builders import nsight
 from tests.cli_runner import LOOP, MODULE, environment, interruptible
 from tests.test_supervisor import STAYS, alive, ids, pytestmark, until  # noqa: F401
-from traceprobe.capture import nsys_tool
+from traceprobe.capture.process import nsys_tool
 
 
 @pytest.fixture

@@ -63,13 +63,13 @@ def test_variables_of_python_do_not_reach_a_process_of_ours(tmp_path, monkeypatc
 STARTERS = {
     "system/memory_limit.py": "a fork: the same interpreter with the same import path",
     "system/isolated.py": "knows how",
-    "capture/supervised.py": "starts the supervisor",
-    "capture/program.py": "names the interpreter of the built-in workloads",
+    "capture/process/supervised.py": "starts the supervisor",
+    "capture/process/program.py": "names the interpreter of the built-in workloads",
     "pipeline/dask.py": "prepares for Dask, which starts its workers itself",
     "system/child.py": "has pipes of multiprocessing, and none of its processes",
-    "capture/loader_worker.py": "runs in a worker that the program started",
+    "capture/loader/loader_worker.py": "runs in a worker that the program started",
     "capture/oracle/worker_delay.py": "the same",
-    "capture/batch_source.py": "looks at the loader of the program that it runs in",
+    "capture/loader/batch_source.py": "looks at the loader of the program that it runs in",
 }
 
 

@@ -8,9 +8,9 @@ from collections import UserDict, namedtuple
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture import loader_hook
-from traceprobe.capture.batch_feed import feed
-from traceprobe.capture.batch_source import READY_S, wait_for_workers
+from traceprobe.capture.loader import loader_hook
+from traceprobe.capture.loader.batch_feed import feed
+from traceprobe.capture.loader.batch_source import READY_S, wait_for_workers
 from traceprobe.capture.oracle import kept_batches, kept_loader
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.kept_batches import KEPT, KeptBatches

@@ -13,10 +13,10 @@ import pytest
 from tests.cli_runner import MODULE, interruptible, spawn
 from tests.cli_runner import environment as clean
 from tests.test_supervisor import until
-from traceprobe.capture.environment import program_environment
-from traceprobe.capture.other_profilers import OWN_PROFILER, OtherProfilers
-from traceprobe.capture.recording_files import deliver_recording, recording_files
-from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.process.environment import program_environment
+from traceprobe.capture.profiler.other_profilers import OWN_PROFILER, OtherProfilers
+from traceprobe.capture.recording.recording_files import deliver_recording, recording_files
+from traceprobe.capture.recording.recording_plan import RecordingPlan
 from traceprobe.errors import UsageError
 
 FAST = ("--warmup", "1", "--most-warmup", "1", "--calibrate", "2", "--active", "3")

@@ -11,9 +11,9 @@ from msgspec.structs import astuple
 
 from settings import Machine, parse
 from tests.conftest import ROOT
-from traceprobe.capture.ladder import find_ladder, read_ladder
-from traceprobe.capture.ladder_bounds import VARIABLES
 from traceprobe.errors import UsageError
+from traceprobe.sweep.ladder import find_ladder, read_ladder
+from traceprobe.sweep.ladder_bounds import VARIABLES
 
 BUILT_IN = sorted((ROOT / "workloads" / "ladders").glob("*.toml"))
 GPU_BYTES = 141 << 30

@@ -18,20 +18,15 @@ import pytest
 
 from tests.cli_runner import environment
 from tests.test_recording_session import Log
-from traceprobe.capture import (
-    loader_hook,
-    loader_tally,
-    loader_watch,
-    loader_worker,
-    optimizer_hook,
-)
-from traceprobe.capture import recording_plan as plans
-from traceprobe.capture import recording_session as sessions
-from traceprobe.capture.batch_feed import feed
-from traceprobe.capture.environment import program_environment
-from traceprobe.capture.loop_updates import LoopUpdates
-from traceprobe.capture.step_recorder import Recorder
-from traceprobe.capture.step_waits import StepWaits
+from traceprobe.capture.loader import loader_hook, loader_tally, loader_watch, loader_worker
+from traceprobe.capture.loader.batch_feed import feed
+from traceprobe.capture.loader.step_waits import StepWaits
+from traceprobe.capture.loop import optimizer_hook
+from traceprobe.capture.loop.loop_updates import LoopUpdates
+from traceprobe.capture.loop.step_recorder import Recorder
+from traceprobe.capture.process.environment import program_environment
+from traceprobe.capture.recording import recording_plan as plans
+from traceprobe.capture.recording import recording_session as sessions
 from traceprobe.records import loader as loaders
 
 pytestmark = pytest.mark.usefixtures("pytorch")

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from tests.cli_runner import environment
-from traceprobe.capture import progress
-from traceprobe.capture.loop_session import ASKED_EVERY, Bystander
-from traceprobe.capture.progress import (
+from traceprobe.capture.loop.loop_session import ASKED_EVERY, Bystander
+from traceprobe.capture.process import progress
+from traceprobe.capture.process.progress import (
     DONE,
     claim_rank,
     current_rank,
@@ -18,13 +18,13 @@ from traceprobe.capture.progress import (
     is_alive,
     report_state,
 )
+from traceprobe.capture.watch.watch_plan import WatchPlan
 from traceprobe.capture.watch.watch_session import WatchSession
-from traceprobe.capture.watch_plan import WatchPlan
 
 
 def claimed_by_another(folder):
     """Whether another process, which ends then, may have this one's rank."""
-    claim = "from traceprobe.capture.progress import claim_rank\nprint(claim_rank('.'))"
+    claim = "from traceprobe.capture.process.progress import claim_rank\nprint(claim_rank('.'))"
     words = [sys.executable, "-c", claim]
     done = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, check=True)
     return done.stdout == b"True\n"

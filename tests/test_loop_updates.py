@@ -8,13 +8,13 @@ import itertools
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture import step_recorder
-from traceprobe.capture.ablation_plan import AblationPlan
-from traceprobe.capture.loop_updates import MOST_APART, LoopUpdates, StepBatches
+from traceprobe.capture.loop import step_recorder
+from traceprobe.capture.loop.loop_updates import MOST_APART, LoopUpdates, StepBatches
+from traceprobe.capture.oracle.ablation_plan import AblationPlan
 from traceprobe.capture.oracle.program_ablation import ProgramAblation
-from traceprobe.capture.progress import steps_missing
-from traceprobe.capture.recording_plan import RecordingPlan
-from traceprobe.capture.recording_session import RecordingSession
+from traceprobe.capture.process.progress import steps_missing
+from traceprobe.capture.recording.recording_plan import RecordingPlan
+from traceprobe.capture.recording.recording_session import RecordingSession
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = Lazy("torch")

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from tests.cli_runner import spawn
-from traceprobe.capture.memory_prediction_session import NO_MODEL
+from traceprobe.capture.memory.memory_prediction_session import NO_MODEL
 from traceprobe.records.memory import read
 
 pytestmark = pytest.mark.usefixtures("pytorch")

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture import memory_measurement
-from traceprobe.capture import recording_plan as plans
-from traceprobe.capture.memory_measurement import MemoryMeasurement
-from traceprobe.capture.recording_session import RecordingSession
-from traceprobe.capture.step_recorder import Recorder
+from traceprobe.capture.loop.step_recorder import Recorder
+from traceprobe.capture.memory import memory_measurement
+from traceprobe.capture.memory.memory_measurement import MemoryMeasurement
+from traceprobe.capture.recording import recording_plan as plans
+from traceprobe.capture.recording.recording_session import RecordingSession
 from traceprobe.records.memory import read
 
 pytestmark = pytest.mark.usefixtures("pytorch")

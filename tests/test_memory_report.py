@@ -269,6 +269,6 @@ def test_slack_matters_on_a_crowded_device(looked_at, reserved, device, status):
 
 
 def test_the_parts_of_the_records_are_those_of_the_ledger():
-    from traceprobe.capture import allocation_log
+    from traceprobe.capture.memory import allocation_log
 
     assert allocation_log.PARTS == PARTS

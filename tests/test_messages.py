@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from tests.cli_runner import write_trace
 from tests.rendering import terminal_of
 from tests.report_factory import make_input, make_report
-from traceprobe.capture.launch import RecordingFailed
-from traceprobe.capture.progress import ended_early
-from traceprobe.capture.recording_plan import RecordingPlan
-from traceprobe.capture.run_recording import _too_short
+from traceprobe.capture.process.launch import RecordingFailed
+from traceprobe.capture.process.progress import ended_early
+from traceprobe.capture.recording.recording_plan import RecordingPlan
+from traceprobe.capture.recording.run_recording import _too_short
 from traceprobe.cli import console
 from traceprobe.cli.profile import _kept, _next
 from traceprobe.errors import UnsupportedInput, UsageError

@@ -9,7 +9,7 @@ import pytest
 import traceprobe
 from tests.builders import nsight
 from tests.builders.loop import Loop
-from traceprobe.capture import nsys_tool
+from traceprobe.capture.process import nsys_tool
 from traceprobe.errors import UsageError
 
 LOOP = Loop(steps=6, forward_ns=400_000, backward_ns=600_000, launch_gap_ns=200_000)

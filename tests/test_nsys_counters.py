@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from traceprobe.capture import nsys_tool
+from traceprobe.capture.process import nsys_tool
 from traceprobe.errors import UsageError
 
 HELP = "--gpu-metrics-devices=<cuda-visible|all|none>"

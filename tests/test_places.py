@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture.batch_feed import feed
+from traceprobe.capture.loader.batch_feed import feed
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.delays import HostSpin
 from traceprobe.capture.oracle.late_collectives import held_groups

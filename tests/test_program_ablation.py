@@ -8,14 +8,14 @@ from itertools import pairwise
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
-from traceprobe.capture.batch_feed import feed
-from traceprobe.capture.batch_source import BatchSource
-from traceprobe.capture.gloo_threads import wait_for_gloo
+from traceprobe.capture.loader.batch_feed import feed
+from traceprobe.capture.loader.batch_source import BatchSource
 from traceprobe.capture.oracle import blocks, communication, program_ablation, ranks, trial_session
+from traceprobe.capture.oracle.ablation_plan import AblationPlan, RankTrials
 from traceprobe.capture.oracle.busy_time import union_ns
 from traceprobe.capture.oracle.program_ablation import ProgramAblation
-from traceprobe.capture.progress import steps_missing
+from traceprobe.capture.process.progress import steps_missing
+from traceprobe.capture.profiler.gloo_threads import wait_for_gloo
 
 pytestmark = pytest.mark.usefixtures("pytorch", "quick")
 torch = Lazy("torch")

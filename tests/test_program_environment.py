@@ -19,9 +19,9 @@ import pytest
 from tests.cli_runner import environment as cli_environment
 from tests.cli_runner import spawn
 from tests.conftest import ROOT
-from traceprobe.capture import launch
-from traceprobe.capture.environment import HOOK, program_environment
-from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.process import launch
+from traceprobe.capture.process.environment import HOOK, program_environment
+from traceprobe.capture.recording.recording_plan import RecordingPlan
 
 OLDEST = (3, 10)
 """Python that the torch of today still runs on."""
@@ -30,7 +30,7 @@ FAST = ("--warmup", "1", "--most-warmup", "1", "--calibrate", "2", "--active", "
 
 def inside():
     """The modules that may run inside the program, found by following all of their imports."""
-    due = ["traceprobe", "traceprobe.capture", "traceprobe.capture.optimizer_hook"]
+    due = ["traceprobe", "traceprobe.capture", "traceprobe.capture.loop.optimizer_hook"]
     found = {}
     while due:
         name = due.pop()

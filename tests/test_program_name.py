@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from traceprobe.capture.program_name import program_name
+from traceprobe.capture.process.program_name import program_name
 from traceprobe.cli.program import chosen
 
 COMMANDS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from traceprobe.capture import launch
-from traceprobe.capture.program_output import MOST_BYTES, OutputFollower
+from traceprobe.capture.process import launch
+from traceprobe.capture.process.program_output import MOST_BYTES, OutputFollower
 
 
 def test_lines_are_passed_on_once_they_are_whole(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from traceprobe.capture.rank_votes import RankVotes
+from traceprobe.capture.process.rank_votes import RankVotes
 
 
 def cast(folder, votes, patience_s=20.0, ranks=None):

@@ -11,7 +11,7 @@ from tests.builders import kineto
 from tests.test_kernel_speed import run
 from tests.test_verdict import step
 from traceprobe import analyze
-from traceprobe.capture.clock_readings import REASONS
+from traceprobe.capture.machine.clock_readings import REASONS
 from traceprobe.findings.recorded_clock import recorded_clock
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.sidecar import Block, BlockClock

@@ -19,7 +19,7 @@ from tests.test_findings import evidence
 from tests.test_kernel_speed import run
 from tests.test_verdict import step
 from traceprobe import analyze
-from traceprobe.capture.cpu_readings import CpuReading, cpu_between, read_cpu
+from traceprobe.capture.machine.cpu_readings import CpuReading, cpu_between, read_cpu
 from traceprobe.findings.cpu_oversubscribed import cpu_oversubscribed
 from traceprobe.findings.host_overhead import host_overhead
 from traceprobe.findings.recorded_cores import recorded_cores, taken

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from traceprobe.capture import nsys_tool
+from traceprobe.capture.process import nsys_tool
 
 HELP = "        --cuda-event-trace=\n           Possible values are 'auto', 'true' or 'false'."
 
@@ -58,7 +58,7 @@ def backend(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    from traceprobe.capture import profiler_backend
+    from traceprobe.capture.profiler import profiler_backend
 
     return profiler_backend
 

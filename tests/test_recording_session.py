@@ -7,11 +7,13 @@ import json
 
 import pytest
 
-from traceprobe.capture import recording_plan as plans
-from traceprobe.capture import timed_block, warm_up
-from traceprobe.capture.progress import steps_missing
-from traceprobe.capture.recording_session import RecordingSession
-from traceprobe.capture.step_recorder import Recorder
+from traceprobe.capture.loop.step_recorder import Recorder
+from traceprobe.capture.process.progress import steps_missing
+from traceprobe.capture.recording import recording_plan as plans
+from traceprobe.capture.recording import timed_block, warm_up
+from traceprobe.capture.recording.recording_session import RecordingSession
+
+SESSION = "traceprobe.capture.recording.recording_session"
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 
@@ -111,7 +113,7 @@ def test_progress_names_every_stage(recording):
 
 
 def test_while_nobody_records_a_range_is_one_shared_object_that_does_nothing():
-    from traceprobe.capture.profiler_ranges import NO_RANGE
+    from traceprobe.capture.profiler.profiler_ranges import NO_RANGE
 
     record = Recorder(None)
     assert record.phase("forward") is record.phase("backward") is NO_RANGE
@@ -303,12 +305,11 @@ def recorded_with_repeats(folder, steps):
 
 def test_steps_that_are_shorter_with_the_profiler_are_recorded_again(tmp_path, monkeypatch):
     asked = iter([True, False])
-    name = "traceprobe.capture.recording_session"
-    monkeypatch.setattr(f"{name}.shorter_with_profiler", lambda *_: next(asked))
+    monkeypatch.setattr(f"{SESSION}.shorter_with_profiler", lambda *_: next(asked))
     for other in ("same_pace", "same_clock"):
-        monkeypatch.setattr(f"{name}.{other}", lambda *_: True)
-    monkeypatch.setattr(f"{name}.slowed_by_profiler", lambda *_: False)
-    monkeypatch.setattr(f"{name}.has_long_steps", lambda _: False)
+        monkeypatch.setattr(f"{SESSION}.{other}", lambda *_: True)
+    monkeypatch.setattr(f"{SESSION}.slowed_by_profiler", lambda *_: False)
+    monkeypatch.setattr(f"{SESSION}.has_long_steps", lambda _: False)
     metadata = recorded_with_repeats(tmp_path, 200)
     assert [(b["profiled"], b["kept"]) for b in metadata["blocks"]] == [
         (False, False),
@@ -320,7 +321,7 @@ def test_steps_that_are_shorter_with_the_profiler_are_recorded_again(tmp_path, m
 
 
 def test_only_steps_before_the_profiler_count_where_it_slows_those_after(tmp_path, monkeypatch):
-    monkeypatch.setattr("traceprobe.capture.recording_session.slowed_by_profiler", lambda *_: True)
+    monkeypatch.setattr(f"{SESSION}.slowed_by_profiler", lambda *_: True)
     metadata = recorded_with_repeats(tmp_path, 100)
     assert [(b["profiled"], b["kept"]) for b in metadata["blocks"]] == [
         (False, True),

@@ -6,8 +6,13 @@ import json
 
 import pytest
 
-from traceprobe.capture import short_capture
-from traceprobe.capture.short_capture import READY_S, ShortCapture, may_capture, ready_steps
+from traceprobe.capture.recording import short_capture
+from traceprobe.capture.recording.short_capture import (
+    READY_S,
+    ShortCapture,
+    may_capture,
+    ready_steps,
+)
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 

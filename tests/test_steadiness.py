@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from traceprobe.capture.steadiness import Steadiness, period
+from traceprobe.capture.recording.steadiness import Steadiness, period
 
 
 def watched(steps):

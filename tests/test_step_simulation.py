@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture.allocation_log import AllocationLog, summarize_allocations
+from traceprobe.capture.memory.allocation_log import AllocationLog, summarize_allocations
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 bert = Lazy("bert")
 resnet50 = Lazy("resnet50")
 torch = Lazy("torch")
 nn = Lazy("torch.nn")
-step_simulation = Lazy("traceprobe.capture.step_simulation")
+step_simulation = Lazy("traceprobe.capture.memory.step_simulation")
 WAYS = [{"foreach": True}, {"fused": True}, {"foreach": False}]
 WIDTH = 256
 

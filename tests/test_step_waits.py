@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from tests import records
 from tests.test_verdict import step
-from traceprobe.capture.calibration_facts import calibration
-from traceprobe.capture.timed_block import TimedBlock
+from traceprobe.capture.recording.calibration_facts import calibration
+from traceprobe.capture.recording.timed_block import TimedBlock
 from traceprobe.pipeline.run_ranks import RunRanks
 from traceprobe.records.rank import LongIterations
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.cli_runner import MODULE, environment, interruptible
 from tests.conftest import ROOT
-from traceprobe.capture import launch, program_output, supervised
-from traceprobe.capture.launch import RecordingFailed
+from traceprobe.capture.process import launch, program_output, supervised
+from traceprobe.capture.process.launch import RecordingFailed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux adopts orphans")
 
@@ -230,7 +230,7 @@ def supervised_by(tmp_path, monkeypatch):
         stand_in = tmp_path / "stand_in.py"
         stand_in.write_text(
             f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
-            "from traceprobe.capture import supervisor\n"
+            "from traceprobe.capture.process import supervisor\n"
             "supervisor.LINGER_S = supervisor.GRACE_S = supervisor.LIMIT_S = 0.3\n"
             f"{lines}\nsupervisor.main()\n"
         )

@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from tests.cli_runner import LOOP, MS, spawn, write_trace
-from traceprobe.capture import program, run_recording
-from traceprobe.capture import visible_gpus as gpus
-from traceprobe.capture.launch import RecordingFailed
+from traceprobe.capture.machine import visible_gpus as gpus
+from traceprobe.capture.process import program
+from traceprobe.capture.process.launch import RecordingFailed
+from traceprobe.capture.recording import run_recording
 from traceprobe.errors import UsageError
 from traceprobe.sweep import run
 from traceprobe.sweep.recording import REPORT, analyze_recording

@@ -13,8 +13,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[0] = str(HERE.parents[1])
 
-from traceprobe.capture.recording_plan import RecordingPlan  # noqa: E402
-from traceprobe.capture.run_recording import RecordingRequest, run_recording  # noqa: E402
+from traceprobe.capture.recording.recording_plan import RecordingPlan  # noqa: E402
+from traceprobe.capture.recording.run_recording import RecordingRequest, run_recording  # noqa: E402
 from traceprobe.errors import TraceprobeError  # noqa: E402
 
 

@@ -204,7 +204,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def machine(gpus: int) -> dict[str, Any]:
     """What programs ran on, with so many of its GPUs."""
-    from traceprobe.capture.hardware import nvidia_smi
+    from traceprobe.capture.machine.hardware import nvidia_smi
 
     libraries = {}
     for name in LIBRARIES:

@@ -75,7 +75,8 @@ class Session:
     def measure_peaks(self) -> None:
         """Leave what the device does at most, as `traceprobe roofline --measure` has it."""
         code = (
-            "import json, sys; from traceprobe.capture.device_peaks import measure_device_peaks; "
+            "import json, sys\n"
+            "from traceprobe.capture.machine.device_peaks import measure_device_peaks\n"
             "print(json.dumps(measure_device_peaks()._asdict()))"
         )
         done = subprocess.run(

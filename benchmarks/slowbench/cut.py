@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.slowbench.columns import SUFFIX, pack
 from traceprobe.capture.blame.embed import CATEGORY
-from traceprobe.capture.recording_plan import METADATA_KEY
+from traceprobe.capture.recording.recording_plan import METADATA_KEY
 from traceprobe.slicing.public_values import public_record
 from traceprobe.slicing.slice_trace import slice_trace
 from traceprobe.vocabulary import digest

@@ -11,9 +11,9 @@ from typing import Any
 from benchmarks.slowbench.cases import ACTIVE, Case
 from benchmarks.slowbench.cut import cut
 from benchmarks.slowbench.worker import LAST_CHARACTERS, RESULT
-from traceprobe.capture import nsys_tool
 from traceprobe.capture.blame.embed import embed_names
-from traceprobe.capture.recording_plan import trace_name
+from traceprobe.capture.process import nsys_tool
+from traceprobe.capture.recording.recording_plan import trace_name
 
 DONE = "kept"
 

@@ -32,7 +32,7 @@ from benchmarks.slowbench.rows import UNTIMED, in_words, row_of, with_times
 from benchmarks.slowbench.starting import environment, fork, preload, start_nsys
 from benchmarks.slowbench.turns import Place
 from benchmarks.slowbench.worker import RESULT, work, write_case
-from traceprobe.capture import nsys_tool
+from traceprobe.capture.process import nsys_tool
 
 _TICK_S = 0.01
 _NICE = 10

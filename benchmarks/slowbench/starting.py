@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.slowbench.catalog import CATALOG
-from traceprobe.capture import nsys_tool
+from traceprobe.capture.process import nsys_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 

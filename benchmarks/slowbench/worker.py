@@ -29,7 +29,7 @@ from benchmarks.slowbench.forms import PREFETCH, Form, names_of_forms, options_o
 from benchmarks.slowbench.neighbour import Neighbour
 from benchmarks.slowbench.ranks import agreed, fork_ranks
 from benchmarks.slowbench.turns import GROUP, Place, State
-from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
+from traceprobe.capture.recording.recording_plan import RecordingPlan, sidecar_name
 
 PLAN = {"warmup": 8, "most_warmup": 24, "calibrate": 8, "active": ACTIVE, "repeats": 1}
 ON_CPU = {"warmup": 4, "most_warmup": 4, "calibrate": 4, "repeats": 0}
@@ -178,14 +178,14 @@ def _recorded_form(case: Case, forms: dict[str, Form], folder: Path, place: Plac
     main.__file__ = str(folder / f"{case.program}.py")
     if "workers" not in case.options and "slow" in forms:
         return forms["slow"]
-    from traceprobe.capture.loader_hook import install_loader_hook
+    from traceprobe.capture.loader.loader_hook import install_loader_hook
 
     install_loader_hook(sys.modules["torch.utils.data.dataloader"])
     return _form(case, "slow", folder)
 
 
 def _start_recording(form: Form) -> None:
-    from traceprobe.capture.optimizer_hook import install_optimizer_hook
+    from traceprobe.capture.loop.optimizer_hook import install_optimizer_hook
 
     form.begin()
     install_optimizer_hook(sys.modules["torch.optim.optimizer"])

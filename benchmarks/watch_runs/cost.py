@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from traceprobe.capture.watch_plan import WatchPlan
+from traceprobe.capture.watch.watch_plan import WatchPlan
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     from torch.utils.data import DataLoader, dataloader
     from train import Loop, Numbers
 
-    from traceprobe.capture.loader_hook import install_loader_hook
+    from traceprobe.capture.loader.loader_hook import install_loader_hook
     from traceprobe.capture.watch.watch_session import WatchSession
 
     torch.set_num_threads(1)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from traceprobe.capture.program import workspace
-from traceprobe.capture.run_watch import run_watched
-from traceprobe.capture.watch_plan import WatchPlan
+from traceprobe.capture.process.program import workspace
+from traceprobe.capture.watch.run_watch import run_watched
+from traceprobe.capture.watch.watch_plan import WatchPlan
 from traceprobe.watch.processes import read_processes
 from traceprobe.watch.summary import Ended, summarize_watch
 

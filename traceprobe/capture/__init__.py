@@ -14,6 +14,6 @@ the loop without a profiler, then profiles a few steps and ends the loop.
 from __future__ import annotations
 
 from traceprobe.capture.flop_count import work
-from traceprobe.capture.step_recorder import Recorder, recorder
+from traceprobe.capture.loop.step_recorder import Recorder, recorder
 
 __all__ = ["Recorder", "recorder", "work"]

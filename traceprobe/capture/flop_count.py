@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from traceprobe.capture.hardware import world_size
-from traceprobe.capture.tf32 import supports_tf32, tf32_allowed
+from traceprobe.capture.machine.hardware import world_size
+from traceprobe.capture.machine.tf32 import supports_tf32, tf32_allowed
 
 _MAX_REASON = 160
 

@@ -83,7 +83,7 @@ def _check_threads() -> None:
 
 def _lines(error: BaseException) -> list[str]:
     """One line, since a name may hold line feeds; only what a program said last has its own."""
-    from traceprobe.capture.launch import RecordingFailed
+    from traceprobe.capture.process.launch import RecordingFailed
 
     return str(error).split("\n") if isinstance(error, RecordingFailed) else [str(error)]
 

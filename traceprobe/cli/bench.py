@@ -22,7 +22,7 @@ from traceprobe.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from traceprobe.capture.environment import Plan
+    from traceprobe.capture.process.environment import Plan
     from traceprobe.render.document import Document
 
 
@@ -75,8 +75,8 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Measure what limits a training loop: without its loader, its copies, its communication."""
-    from traceprobe.capture.launch import unseen
-    from traceprobe.capture.run_trials import run_trials
+    from traceprobe.capture.oracle.run_trials import run_trials
+    from traceprobe.capture.process.launch import unseen
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.errors import UsageError
@@ -115,8 +115,8 @@ class _Measured(NamedTuple):
 
 
 def _trials(warmup: int, trials: int, seconds: float) -> _Measured:
-    from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
-    from traceprobe.capture.ablation_record import summarize_ablation
+    from traceprobe.capture.oracle.ablation_plan import AblationPlan, RankTrials
+    from traceprobe.capture.oracle.ablation_record import summarize_ablation
     from traceprobe.render.pages.ablation import document
 
     plan = AblationPlan(warmup=warmup, count=trials, seconds=seconds)
@@ -124,8 +124,8 @@ def _trials(warmup: int, trials: int, seconds: float) -> _Measured:
 
 
 def _probes(warmup: int, trials: int, seconds: float) -> _Measured:
-    from traceprobe.capture.probe_plan import ProbePlan, RankProbes
-    from traceprobe.capture.probe_record import check_rounds, summarize_probes
+    from traceprobe.capture.oracle.probe_plan import ProbePlan, RankProbes
+    from traceprobe.capture.oracle.probe_record import check_rounds, summarize_probes
     from traceprobe.render.pages.causal import document
 
     check_rounds(trials)

@@ -78,8 +78,8 @@ def named(names: Sequence[str]) -> str:
 
 
 def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
-    from traceprobe.capture.nsys_tool import installed_nsys
-    from traceprobe.capture.recording_files import recording_files
+    from traceprobe.capture.process.nsys_tool import installed_nsys
+    from traceprobe.capture.recording.recording_files import recording_files
     from traceprobe.ingest.trace_folder import find_traces
 
     traces_here, others = find_traces(folder)
@@ -207,7 +207,7 @@ def _exported(report: Path, target: Path) -> Path:
 
     Without nsys it is the report itself, which is refused with how to export it.
     """
-    from traceprobe.capture.nsys_tool import (
+    from traceprobe.capture.process.nsys_tool import (
         embed_sidecars,
         export_sqlite,
         installed_nsys,

@@ -32,7 +32,7 @@ def command(
 
     Needs no GPU.
     """
-    from traceprobe.capture.run_memory_prediction import run_memory_prediction
+    from traceprobe.capture.memory.run_memory_prediction import run_memory_prediction
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.records.memory import read

@@ -26,7 +26,7 @@ from traceprobe.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from traceprobe.capture.run_recording import RecordingRequest
+    from traceprobe.capture.recording.run_recording import RecordingRequest
     from traceprobe.records.ablation import Ablation
 
 
@@ -151,10 +151,10 @@ def command(
 
     A program of your own comes after `--`; it need not be changed.
     """
-    from traceprobe.capture.launch import unseen
-    from traceprobe.capture.recording_files import BENCH, REPORT
-    from traceprobe.capture.recording_plan import RecordingPlan
-    from traceprobe.capture.run_recording import (
+    from traceprobe.capture.process.launch import unseen
+    from traceprobe.capture.recording.recording_files import BENCH, REPORT
+    from traceprobe.capture.recording.recording_plan import RecordingPlan
+    from traceprobe.capture.recording.run_recording import (
         RecordingRequest,
         check_recording_request,
         run_recording,
@@ -217,7 +217,7 @@ def _kept(traces: list[Path]) -> Iterator[None]:
 
 def _next(folder: Path) -> tuple[str, str]:
     """How to go on with what was recorded; `profile -v` would record again."""
-    from traceprobe.capture.recording_files import REPORT
+    from traceprobe.capture.recording.recording_files import REPORT
     from traceprobe.system import shell
 
     page, saved = (shell.file(str(folder / name)) for name in REPORT)
@@ -261,15 +261,15 @@ def filled(folder: Path) -> Iterator[None]:
 
 
 def _list_settings(program: list[str]) -> None:
-    from traceprobe.capture.supervised import run_attached
+    from traceprobe.capture.process.supervised import run_attached
 
     raise typer.Exit(run_attached([*program, "--help"]))
 
 
 def _ablate(request: RecordingRequest, folder: Path, state: Callable[[str], None]) -> Ablation:
-    from traceprobe.capture.ablation_plan import RankTrials, short_ablation
-    from traceprobe.capture.ablation_record import summarize_ablation
-    from traceprobe.capture.run_trials import run_trials
+    from traceprobe.capture.oracle.ablation_plan import RankTrials, short_ablation
+    from traceprobe.capture.oracle.ablation_record import summarize_ablation
+    from traceprobe.capture.oracle.run_trials import run_trials
 
     plan = short_ablation(request.plan.warmup, request.plan.workload)
     processes = request.processes

@@ -20,9 +20,9 @@ def chosen(workload: str | None, extra: list[str], command: str) -> tuple[list[s
         UsageError: neither is given, the program is a script without its interpreter, or PyTorch is
             missing.
     """
-    from traceprobe.capture.program import torch_interpreter
-    from traceprobe.capture.program import workload_script as script_of
-    from traceprobe.capture.program_name import program_name
+    from traceprobe.capture.process.program import torch_interpreter
+    from traceprobe.capture.process.program import workload_script as script_of
+    from traceprobe.capture.process.program_name import program_name
 
     if workload is not None:
         return [torch_interpreter(), str(script_of(workload)), *extra], workload

@@ -80,8 +80,8 @@ def command(
 
 
 def _measure(*, quiet: bool) -> MeasuredPeaks:
-    from traceprobe.capture.device_peaks import measure_device_peaks
-    from traceprobe.capture.program import torch_interpreter
+    from traceprobe.capture.machine.device_peaks import measure_device_peaks
+    from traceprobe.capture.process.program import torch_interpreter
     from traceprobe.records.peaks import MeasuredPeaks
     from traceprobe.version import __version__
 

@@ -15,8 +15,8 @@ from traceprobe.cli.options import MEASURING, MOST_PROCESSES, OUTPUT, RUNNING, F
 from traceprobe.cli.profile import Backend, check_folder, filled
 
 if TYPE_CHECKING:
-    from traceprobe.capture.ladder import Rung
     from traceprobe.records.sweep import Sweep
+    from traceprobe.sweep.ladder import Rung
     from traceprobe.sweep.settings import SweepSettings
 
 _SLICE = re.compile(r"([0-9]{0,9}):([0-9]{0,9})")
@@ -82,7 +82,7 @@ def command(
 
     A rung that fails does not end the others; the exit code is 1 then.
     """
-    from traceprobe.capture.ladder import find_ladder, read_ladder
+    from traceprobe.sweep.ladder import find_ladder, read_ladder
     from traceprobe.sweep.results import earlier_results
     from traceprobe.sweep.run import sweep
     from traceprobe.sweep.settings import SweepSettings

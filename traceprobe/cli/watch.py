@@ -22,7 +22,7 @@ from traceprobe.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from traceprobe.capture.run_watch import WatchedEnd
+    from traceprobe.capture.watch.run_watch import WatchedEnd
 
 MOST_CAPTURES = 100
 """Each is a file of some MB, and holds the program up."""
@@ -106,9 +106,9 @@ def command(
 
     The program has the terminal as it would without; the exit code is its own.
     """
-    from traceprobe.capture.program import workspace
-    from traceprobe.capture.run_watch import run_watched
-    from traceprobe.capture.watch_plan import WatchPlan
+    from traceprobe.capture.process.program import workspace
+    from traceprobe.capture.watch.run_watch import run_watched
+    from traceprobe.capture.watch.watch_plan import WatchPlan
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.watch.captures import analysed, check_folder, kept_captures

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.capture.nsys_tool import installed_nsys
-from traceprobe.capture.supervised import SupervisorLost, capture_output
+from traceprobe.capture.process.nsys_tool import installed_nsys
+from traceprobe.capture.process.supervised import SupervisorLost, capture_output
 from traceprobe.doctor.facts import Facts, Gpu, Torch
 from traceprobe.system import isolated
 from traceprobe.system.control_group import cpu_quota, memory_limit

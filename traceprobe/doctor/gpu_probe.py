@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from traceprobe.capture.clock_readings import reason_names
-from traceprobe.capture.nvml import Nvml, NvmlDevice, NvmlMissing
+from traceprobe.capture.machine.clock_readings import reason_names
+from traceprobe.capture.machine.nvml import Nvml, NvmlDevice, NvmlMissing
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from traceprobe.capture.short_capture import ACTIVE
+from traceprobe.capture.recording.short_capture import ACTIVE
 from traceprobe.integrations.analysis import Outcome
 from traceprobe.integrations.settings import WAIT_S, Settings
 from traceprobe.integrations.trackers import to_mlflow, to_tensorboard, to_wandb

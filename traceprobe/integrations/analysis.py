@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from traceprobe.capture.hardware import collect_environment
-from traceprobe.capture.recording_plan import trace_name
-from traceprobe.capture.short_capture import ShortCapture
+from traceprobe.capture.machine.hardware import collect_environment
+from traceprobe.capture.recording.recording_plan import trace_name
+from traceprobe.capture.recording.short_capture import ShortCapture
 from traceprobe.system.child import Child, Done, Failed, children
 
 WORK = ".recording"

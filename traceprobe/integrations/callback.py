@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traceprobe.capture.short_capture import ACTIVE
+from traceprobe.capture.recording.short_capture import ACTIVE
 from traceprobe.integrations.settings import WAIT_S, Settings
 from traceprobe.integrations.training_session import TrainingSession
 

@@ -18,7 +18,7 @@ except ModuleNotFoundError:  # the same under its other name
     from pytorch_lightning.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
     from pytorch_lightning.profilers import PassThroughProfiler, Profiler
 
-from traceprobe.capture.profiler_ranges import NO_RANGE, ProfilerRange, ProfilerRanges
+from traceprobe.capture.profiler.profiler_ranges import NO_RANGE, ProfilerRange, ProfilerRanges
 from traceprobe.integrations.analysis import Outcome
 from traceprobe.integrations.callback import RecordingCallback
 from traceprobe.integrations.trackers import to_mlflow, to_tensorboard, to_wandb

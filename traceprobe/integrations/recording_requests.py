@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from traceprobe.capture.progress import write_result
+from traceprobe.capture.process.progress import write_result
 from traceprobe.integrations.settings import REQUEST_FILE, Settings
 
 ANNOUNCED = ".record-at"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from traceprobe.capture.short_capture import ACTIVE
+from traceprobe.capture.recording.short_capture import ACTIVE
 
 REQUEST_FILE = "record"
 """Its appearance in the output folder asks for a recording."""

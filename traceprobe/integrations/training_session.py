@@ -15,11 +15,16 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from traceprobe.capture.device import captures_graph
-from traceprobe.capture.loop_session import session_of_process
-from traceprobe.capture.other_profilers import other_profilers
-from traceprobe.capture.profiler_ranges import ProfilerRange, ProfilerRanges
-from traceprobe.capture.short_capture import PACK_S, ShortCapture, may_capture, ready_steps
+from traceprobe.capture.loop.loop_session import session_of_process
+from traceprobe.capture.machine.device import captures_graph
+from traceprobe.capture.profiler.other_profilers import other_profilers
+from traceprobe.capture.profiler.profiler_ranges import ProfilerRange, ProfilerRanges
+from traceprobe.capture.recording.short_capture import (
+    PACK_S,
+    ShortCapture,
+    may_capture,
+    ready_steps,
+)
 from traceprobe.integrations.analysis import FOLDER, WORK, Analysis, Outcome, keep_leftovers
 from traceprobe.integrations.recording_requests import Requests
 from traceprobe.integrations.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceprobe.capture.recording_files import REPORT
+from traceprobe.capture.recording.recording_files import REPORT
 from traceprobe.compare.compare import compare
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import NothingToCompare, Observed, observe

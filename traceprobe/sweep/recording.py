@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from traceprobe.capture.recording_files import BENCH, REPORT
+from traceprobe.capture.recording.recording_files import BENCH, REPORT
 from traceprobe.options import Options
 from traceprobe.pipeline.files import analyze_files
 from traceprobe.records.ablation import Ablation

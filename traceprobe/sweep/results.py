@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from traceprobe.capture.ladder import Rung
-from traceprobe.capture.recording_files import REPORT
+from traceprobe.capture.recording.recording_files import REPORT
 from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
 from traceprobe.records.comparison import RunSummary
 from traceprobe.records.sweep import RungResult, State, Sweep
+from traceprobe.sweep.ladder import Rung
 from traceprobe.sweep.settings import SweepSettings
 from traceprobe.system.reading import read_saved
 from traceprobe.version import __version__

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from traceprobe.capture import run_recording, visible_gpus
-from traceprobe.capture.ladder import Rung
-from traceprobe.capture.launch import RecordingFailed
-from traceprobe.capture.recording_files import recording_files
+from traceprobe.capture.machine import visible_gpus
+from traceprobe.capture.process.launch import RecordingFailed
+from traceprobe.capture.recording import run_recording
+from traceprobe.capture.recording.recording_files import recording_files
 from traceprobe.compare.run import NothingToCompare, observe, summarize
 from traceprobe.errors import TraceprobeError, UsageError
 from traceprobe.records.comparison import RunSummary
 from traceprobe.records.sweep import RungResult, Sweep
 from traceprobe.render.save import save_text
 from traceprobe.sweep.changes import COMPARISON
+from traceprobe.sweep.ladder import Rung
 from traceprobe.sweep.recording import analyze_recording
 from traceprobe.sweep.results import RESULT, result_of, sweep_of
 from traceprobe.sweep.settings import SweepSettings

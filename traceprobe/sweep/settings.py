@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from traceprobe.capture import program
-from traceprobe.capture.ladder import Ladder, Rung
-from traceprobe.capture.recording_plan import RecordingPlan
-from traceprobe.capture.run_recording import RecordingRequest
+from traceprobe.capture.process import program
+from traceprobe.capture.recording.recording_plan import RecordingPlan
+from traceprobe.capture.recording.run_recording import RecordingRequest
+from traceprobe.sweep.ladder import Ladder, Rung
 
 _FOLDER = "--data-folder"
 

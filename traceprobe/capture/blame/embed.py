@@ -18,7 +18,7 @@ import msgspec
 from traceprobe.capture.blame.carry_over import Named, NoNames, named_recording
 from traceprobe.capture.blame.host_events import event_chunks
 from traceprobe.capture.blame.recorder import heavy_trace_name, instants_name, names_name
-from traceprobe.capture.recording_plan import METADATA_KEY, sidecar_name, trace_name
+from traceprobe.capture.recording.recording_plan import METADATA_KEY, sidecar_name, trace_name
 from traceprobe.ingest.kineto.chunks import EventSplitter
 
 CATEGORY = "blame"

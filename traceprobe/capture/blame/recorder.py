@@ -14,9 +14,9 @@ from typing import Any
 
 from traceprobe.capture.blame.line_trace import LineTrace
 from traceprobe.capture.blame.own_code import own_code
-from traceprobe.capture.cupti import detach_after_profiles
-from traceprobe.capture.gloo_threads import wait_for_gloo
-from traceprobe.capture.progress import write_result
+from traceprobe.capture.process.progress import write_result
+from traceprobe.capture.profiler.cupti import detach_after_profiles
+from traceprobe.capture.profiler.gloo_threads import wait_for_gloo
 
 SETTLING = 1
 """Steps that are thrown away: code is traced, and compiled, for the first time."""

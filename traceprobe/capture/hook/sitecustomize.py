@@ -75,11 +75,11 @@ class _ThenInstall(importlib.abc.Loader):
             wanted = ".".join(map(str, _OLDEST))
             raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
         if module.__name__ == _LOADERS:
-            from traceprobe.capture.loader_hook import install_loader_hook
+            from traceprobe.capture.loader.loader_hook import install_loader_hook
 
             install_loader_hook(module)
         else:
-            from traceprobe.capture.optimizer_hook import install_optimizer_hook
+            from traceprobe.capture.loop.optimizer_hook import install_optimizer_hook
 
             install_optimizer_hook(module)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from traceprobe.capture.oracle.ranks import agreed, synchronize
 from traceprobe.capture.oracle.step_clock import StepClock
-from traceprobe.capture.steadiness import WINDOW, Steadiness
+from traceprobe.capture.recording.steadiness import WINDOW, Steadiness
 
 LEAD_IN = 2
 """Steps before each block: the allocator, the queues and DDP get used to the condition."""

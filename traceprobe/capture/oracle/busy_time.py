@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.cupti import detach_after_profiles
-from traceprobe.capture.device import computes
+from traceprobe.capture.machine.device import computes
 from traceprobe.capture.oracle.blocks import LEAD_IN
 from traceprobe.capture.oracle.ranks import synchronize
-from traceprobe.capture.other_profilers import other_profilers
+from traceprobe.capture.profiler.cupti import detach_after_profiles
+from traceprobe.capture.profiler.other_profilers import other_profilers
 
 BUSY_STEPS = 6
 _GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")

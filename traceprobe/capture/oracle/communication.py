@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from traceprobe.capture.hardware import world_size
+from traceprobe.capture.machine.hardware import world_size
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.instances import instances
 from traceprobe.capture.oracle.ranks import agreed

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from traceprobe.capture.batch_feed import Give, feed
-from traceprobe.capture.batch_source import wait_for_workers
+from traceprobe.capture.loader.batch_feed import Give, feed
+from traceprobe.capture.loader.batch_source import wait_for_workers
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.kept_loader import KeptLoader
 from traceprobe.capture.oracle.nested import tensors

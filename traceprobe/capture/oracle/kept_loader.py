@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from traceprobe.capture.batch_feed import Give
-from traceprobe.capture.batch_source import READY_S
+from traceprobe.capture.loader.batch_feed import Give
+from traceprobe.capture.loader.batch_source import READY_S
 from traceprobe.capture.oracle.nested import rebuilt, tensors, version_of
 
 _LATE = 2.0

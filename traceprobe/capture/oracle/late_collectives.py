@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from traceprobe.capture.hardware import world_size
+from traceprobe.capture.machine.hardware import world_size
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.delays import DeviceSpin
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from traceprobe.capture.batch_feed import Give, feed
+from traceprobe.capture.loader.batch_feed import Give, feed
 
 _OF_COMPILED = "Using `torch.compile\\(module\\)` when there are global hooks"
 """What PyTorch warns of where a compiled module is the first of a step: the hook is gone before

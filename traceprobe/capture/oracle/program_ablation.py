@@ -6,10 +6,10 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
-from traceprobe.capture.batch_feed import feed
-from traceprobe.capture.device import computes
-from traceprobe.capture.hardware import collect_environment, world_size
+from traceprobe.capture.loader.batch_feed import feed
+from traceprobe.capture.machine.device import computes
+from traceprobe.capture.machine.hardware import collect_environment, world_size
+from traceprobe.capture.oracle.ablation_plan import AblationPlan, RankTrials
 from traceprobe.capture.oracle.blocks import (
     LEAD_IN,
     Blocks,
@@ -28,7 +28,7 @@ from traceprobe.capture.oracle.ranks import agreed
 from traceprobe.capture.oracle.rare_steps import NONE_RARE, regular_means
 from traceprobe.capture.oracle.resident import ResidentBatches
 from traceprobe.capture.oracle.trial_session import TrialSession
-from traceprobe.capture.progress import DONE
+from traceprobe.capture.process.progress import DONE
 
 KEEPS_UP = 0.9
 """Time that a loader may take for a batch, in steps without it, and never be waited for."""

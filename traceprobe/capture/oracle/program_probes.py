@@ -18,8 +18,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from traceprobe.capture.device import computes
-from traceprobe.capture.hardware import collect_environment
+from traceprobe.capture.machine.device import computes
+from traceprobe.capture.machine.hardware import collect_environment
 from traceprobe.capture.oracle.blocks import (
     LEAD_IN,
     Blocks,
@@ -32,11 +32,11 @@ from traceprobe.capture.oracle.blocks import (
 from traceprobe.capture.oracle.delays import Delay, DeviceSpin, HostSpin
 from traceprobe.capture.oracle.late_collectives import LateCollectives, held_groups
 from traceprobe.capture.oracle.places import PLACES, Places
+from traceprobe.capture.oracle.probe_plan import ProbePlan, RankProbes
 from traceprobe.capture.oracle.ranks import agreed
 from traceprobe.capture.oracle.trial_session import TrialSession
 from traceprobe.capture.oracle.worker_delay import DelayFile, WorkerDelay
-from traceprobe.capture.probe_plan import ProbePlan, RankProbes
-from traceprobe.capture.progress import DONE
+from traceprobe.capture.process.progress import DONE
 
 SHARE = 0.05
 """Of a step: the smaller delay. Larger ones change what they are to measure."""

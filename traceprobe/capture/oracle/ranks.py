@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceprobe.capture import device
-from traceprobe.capture.hardware import world_size
+from traceprobe.capture.machine import device
+from traceprobe.capture.machine.hardware import world_size
 
 _apart: list[Any] = []
 """The process group of ours, where the ranks have made one."""

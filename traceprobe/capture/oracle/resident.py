@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from traceprobe.capture.device import computes
+from traceprobe.capture.machine.device import computes
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.kept_batches import CHANGED
 from traceprobe.capture.oracle.nested import tensors, version_of

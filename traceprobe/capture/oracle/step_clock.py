@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from traceprobe.capture.device import computes
+from traceprobe.capture.machine.device import computes
 
 
 class StepClock:

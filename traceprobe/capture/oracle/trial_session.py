@@ -12,10 +12,10 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from traceprobe.capture.device import captures_graph
-from traceprobe.capture.environment import Plan
+from traceprobe.capture.machine.device import captures_graph
 from traceprobe.capture.oracle.blocks import LEAST_WARM_UP, Blocks
-from traceprobe.capture.progress import ended_early, refuse, report_state
+from traceprobe.capture.process.environment import Plan
+from traceprobe.capture.process.progress import ended_early, refuse, report_state
 
 _LAST = 9
 """Steps whose ends tell the pace, one more than there are durations."""

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture import device
-from traceprobe.capture.hardware import world_size
+from traceprobe.capture.machine import device
+from traceprobe.capture.machine.hardware import world_size
 from traceprobe.capture.oracle import ranks
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.instances import instances

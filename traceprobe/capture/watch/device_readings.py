@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from traceprobe.capture.clock_readings import reason_names
-from traceprobe.capture.device_clock import DeviceClock
+from traceprobe.capture.machine.clock_readings import reason_names
+from traceprobe.capture.machine.device_clock import DeviceClock
 
 
 class DeviceReadings:

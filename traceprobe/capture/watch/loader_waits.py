@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from traceprobe.capture.batch_feed import Give
+from traceprobe.capture.loader.batch_feed import Give
 from traceprobe.capture.watch.rows import Kind
 
 Note = Callable[[Kind, int, int, int], None]

@@ -9,10 +9,10 @@ import threading
 import time
 from pathlib import Path
 
-from traceprobe.capture.hardware import collect_environment
-from traceprobe.capture.other_profilers import other_profilers
-from traceprobe.capture.progress import write_result
-from traceprobe.capture.short_capture import (
+from traceprobe.capture.machine.hardware import collect_environment
+from traceprobe.capture.process.progress import write_result
+from traceprobe.capture.profiler.other_profilers import other_profilers
+from traceprobe.capture.recording.short_capture import (
     PACK_S,
     SETTLE,
     ShortCapture,
@@ -22,7 +22,7 @@ from traceprobe.capture.short_capture import (
 from traceprobe.capture.watch.capture_trigger import CaptureTrigger, Reason
 from traceprobe.capture.watch.loader_waits import Note
 from traceprobe.capture.watch.rows import Kind
-from traceprobe.capture.watch_plan import WatchPlan
+from traceprobe.capture.watch.watch_plan import WatchPlan
 
 LEAD = SETTLE + 1
 """Steps that a capture begins before the one that it is made for."""

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceprobe.capture.batch_feed import feed
-from traceprobe.capture.progress import current_rank, is_alive, write_result
+from traceprobe.capture.loader.batch_feed import feed
+from traceprobe.capture.process.progress import current_rank, is_alive, write_result
 from traceprobe.capture.watch.device_marks import step_taker
 from traceprobe.capture.watch.device_readings import DeviceReadings
 from traceprobe.capture.watch.loader_waits import LoaderWaits
@@ -25,7 +25,7 @@ from traceprobe.capture.watch.pauses import Collections, Saves
 from traceprobe.capture.watch.readings import Readings
 from traceprobe.capture.watch.rows import FACTS, READINGS, SUFFIX, Kind, Row, RowLog
 from traceprobe.capture.watch.step_rows import SeenSteps, StepRows
-from traceprobe.capture.watch_plan import WatchPlan
+from traceprobe.capture.watch.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
     from traceprobe.capture.watch.short_captures import ShortCaptures

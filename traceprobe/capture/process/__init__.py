@@ -1,0 +1,1 @@
+"""The processes of a program: started, told what to do, heard from, and cleaned up after."""
