@@ -14,12 +14,12 @@ from tests.builders.program import UPDATE, Program
 from tests.builders.scenario import STREAM, Script
 from tests.conftest import ROOT
 from tests.report_factory import make_ablation, make_report
+from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.formatting import significant
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import removable_ms
 from traceprobe.records.report import Finding
 from traceprobe.records.run import straggler_of
-from traceprobe.render.ranking import first_fixes
 from traceprobe.render.savings import saving, together
 from traceprobe.replay import scenario
 from traceprobe.replay.predict import predict, prepare

@@ -19,13 +19,13 @@ from tests.loader_records import make_loader
 from tests.report_factory import make_report
 from tests.test_findings import evidence
 from tests.test_verdict import step
+from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.findings.rule import RULES
 from traceprobe.formatting import ordinal
 from traceprobe.model.codes import Kind, Operation
 from traceprobe.model.sidecar import Block, BlockCpu
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.rank import LongIterations
-from traceprobe.render.ranking import first_fixes
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.collectives import CollectiveGroup, with_matches
 from traceprobe.timeline.long_iterations import LoaderPace, TimedSteps, long_iterations

@@ -21,12 +21,12 @@ from tests.test_verdict import step
 from traceprobe import analyze
 from traceprobe.capture.machine.cpu_readings import CpuReading, cpu_between, read_cpu
 from traceprobe.findings.cpu_oversubscribed import cpu_oversubscribed
+from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.findings.host_overhead import host_overhead
 from traceprobe.findings.recorded_cores import recorded_cores, taken
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.sidecar import Block, BlockCpu
 from traceprobe.records.rank import DeviceInfo
-from traceprobe.render.ranking import first_fixes
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts waits for a core")
 SECOND = 10**9

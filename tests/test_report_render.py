@@ -31,15 +31,15 @@ from tests.report_factory import (
 )
 from traceprobe.formatting import clean, duration, percent, shorten, significant
 from traceprobe.records.base import compact_json
-from traceprobe.records.finding_order import in_order
 from traceprobe.records.rank import Iteration
 from traceprobe.records.report import Report
 from traceprobe.render import gfm
 from traceprobe.render.bars import partition_bar, segments, share_bar
 from traceprobe.render.html import DOCUMENTATION, vendored_scripts
 from traceprobe.render.pages import report_iterations as iterations
-from traceprobe.render.ranking import ranks_in_detail
+from traceprobe.render.ranks_in_detail import ranks_in_detail
 from traceprobe.render.resources import templates_dir
+from traceprobe.verdict.finding_order import in_order
 
 altair = Lazy("altair")
 specs = Lazy("traceprobe.render.chart_specs")  # which imports altair

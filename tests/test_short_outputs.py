@@ -7,8 +7,8 @@ import pytest
 from tests.analyses import REFUSED, report_of, runs
 from tests.every_record import RECORD_NAMES, every_record
 from tests.rendering import markdown_of, terminal_of
+from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.render import document_of, terminal
-from traceprobe.render.ranking import first_fixes
 
 SCREEN = 24
 """Lines; the line that says what was written makes it 25."""

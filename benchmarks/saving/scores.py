@@ -19,10 +19,10 @@ import traceprobe
 from benchmarks.rank_correlation import spearman
 from benchmarks.saving.catalog import BY_NAME, Program, Variant
 from traceprobe.errors import ImpossibleChange
+from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.records.headroom import Headroom
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.report import Finding, Report
-from traceprobe.render.ranking import first_fixes
 from traceprobe.replay.predict import Playable, predict, prepare
 from traceprobe.replay.scenario import Changes
 

@@ -9,9 +9,9 @@ from msgspec import UNSET
 
 from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import BOUND_LABELS, STATUS_LABELS
-from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.prediction import PredictedSaving
 from traceprobe.records.report import Finding, Report
+from traceprobe.verdict.finding_order import ATTENTION
 
 
 class Instant(NamedTuple):

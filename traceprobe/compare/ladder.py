@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from traceprobe.compare import text as words
 from traceprobe.compare.compare import compare
 from traceprobe.compare.run import Observed, as_traced, summarize
+from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.formatting import pace, significant
 from traceprobe.records.comparison import Per, scale_of
 from traceprobe.records.ladder import Ladder, Missing, Rung, Suggestion
 from traceprobe.records.report import Message, Report
-from traceprobe.render.ranking import first_fixes
 from traceprobe.version import __version__
 
 AS_TRACED = Message(

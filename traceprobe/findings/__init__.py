@@ -15,9 +15,9 @@ import msgspec
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import RULES
 from traceprobe.findings.sharing import naming_each_other
-from traceprobe.records.finding_order import in_order
 from traceprobe.records.report import Finding
 from traceprobe.replay.scenario import Changes
+from traceprobe.verdict.finding_order import in_order
 
 __all__ = ["RULES", "Evidence", "Findings", "examine", "find_all"]
 

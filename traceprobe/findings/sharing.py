@@ -8,8 +8,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.model.taxonomy import KERNEL_CLASSES
-from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.report import Finding
+from traceprobe.verdict.finding_order import ATTENTION
 
 
 def naming_each_other(findings: Sequence[Finding]) -> list[Finding]:

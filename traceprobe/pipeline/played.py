@@ -8,20 +8,20 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
+from traceprobe.findings.first_fixes import first_fixes, to_do_in_order
 from traceprobe.formatting import significant
 from traceprobe.records.ablation import Ablation, VariantName
 from traceprobe.records.causal import Causal
 from traceprobe.records.critical_path import CriticalPath
-from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.headroom import Floor
 from traceprobe.records.prediction import JointPrediction
 from traceprobe.records.report import Finding, Message, Quality, Report
-from traceprobe.render.ranking import first_fixes, to_do_in_order
 from traceprobe.replay.forecast import forecast, within_reach_ms
 from traceprobe.replay.path_record import path_record
 from traceprobe.replay.predict import Playable, prepare
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict import second_opinion
+from traceprobe.verdict.finding_order import ATTENTION
 from traceprobe.verdict.headroom import OTHER_PRECISION, headroom
 
 ABLATED: Mapping[str, tuple[VariantName, VariantName]] = {

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from traceprobe.formatting import code_spans, shorten, significant
 from traceprobe.model import taxonomy
-from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.report import Finding
 from traceprobe.render import bars, colours
 from traceprobe.render.compiled import Compiled
@@ -29,6 +28,7 @@ from traceprobe.render.markdown import render as markdown
 from traceprobe.render.places import places
 from traceprobe.render.resources import templates_dir
 from traceprobe.render.savings import interval, saving
+from traceprobe.verdict.finding_order import ATTENTION
 
 DOCUMENTATION = "https://github.com/traceprobe/traceprobe/blob/main/docs/"
 """What a page links to for more; nothing of it is loaded."""

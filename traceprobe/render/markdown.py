@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from traceprobe.model.taxonomy import STATUS_LABELS
-from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, segments, stacked
 from traceprobe.render.document import (
@@ -31,6 +30,7 @@ from traceprobe.render.document import (
 from traceprobe.render.gfm import in_html, literal, prose
 from traceprobe.render.places import places
 from traceprobe.render.savings import saving
+from traceprobe.verdict.finding_order import ATTENTION
 
 MAX_LINES = 60
 MAX_CHARACTERS = 65_535

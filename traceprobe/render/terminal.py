@@ -21,7 +21,6 @@ from rich.text import Text as Line
 
 from traceprobe.formatting import encodable, first_clauses, first_sentences, shorten
 from traceprobe.model.taxonomy import STATUS_LABELS
-from traceprobe.records.finding_order import ATTENTION
 from traceprobe.render.bars import cells, glyphs, legend, stacked
 from traceprobe.render.columns import GAP, fitting
 from traceprobe.render.document import (
@@ -40,6 +39,7 @@ from traceprobe.render.document import (
 from traceprobe.render.places import places
 from traceprobe.render.savings import saving
 from traceprobe.system import shell
+from traceprobe.verdict.finding_order import ATTENTION
 
 MIN_WIDTH = 20
 MAX_LINES = 24

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import listed, significant
 from traceprobe.records.class_bound import class_bound_ms, waits_only
-from traceprobe.records.finding_order import CAUSES, in_order
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import Rank, removable_ms
 from traceprobe.records.report import Finding, Report
@@ -27,6 +26,7 @@ from traceprobe.records.run import straggler_of
 from traceprobe.replay.buckets import rebucketed
 from traceprobe.replay.predict import RULES_MARGIN, Playable, Prediction, check, predict_all
 from traceprobe.replay.scenario import Changes, together
+from traceprobe.verdict.finding_order import CAUSES, in_order
 
 TOGETHER = 3
 """Findings that are played together, as many as a page names first."""

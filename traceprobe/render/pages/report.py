@@ -25,7 +25,7 @@ from traceprobe.render.pages.report_recording import recording_facts
 from traceprobe.render.pages.report_time import time_section
 from traceprobe.render.pages.report_timeline import timeline_section
 from traceprobe.render.pages.report_verdict import doubt, sentence, verdict_blocks
-from traceprobe.render.ranking import ranks_in_detail
+from traceprobe.render.ranks_in_detail import ranks_in_detail
 from traceprobe.verdict.wording import bound_label, how_sure, runner_up
 
 MAX_SAID = 110

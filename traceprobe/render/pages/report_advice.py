@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from traceprobe.findings.first_fixes import causes_of_skew, first_fixes, is_about
 from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.report import Finding, Report
 from traceprobe.render.document import Block, Findings, Section, Text
 from traceprobe.render.pages import report_headroom
-from traceprobe.render.ranking import causes_of_skew, first_fixes, is_about
 from traceprobe.render.savings import together
 from traceprobe.verdict.bounds import deciding
 

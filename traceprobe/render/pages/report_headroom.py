@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec import UnsetType
 
 from traceprobe.formatting import significant
-from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.headroom import Headroom
 from traceprobe.records.report import Report
 from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Piece, Section, Table
+from traceprobe.verdict.finding_order import ATTENTION
 from traceprobe.verdict.headroom import OTHER_PRECISION
 
 SAME_MS = 0.005

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import UnsetType
 
+from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.formatting import counted, duration, first_sentences, percent, significant
 from traceprobe.model.taxonomy import label_of
-from traceprobe.records.finding_order import ATTENTION
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Finding, Report
 from traceprobe.records.summary import StepTimes
@@ -20,9 +20,9 @@ from traceprobe.render.pages import ablation as ablation_page
 from traceprobe.render.pages import causal as causal_page
 from traceprobe.render.pages import memory, report_headroom, report_path, roofline
 from traceprobe.render.pages.report_tables import collectives_lines
-from traceprobe.render.ranking import first_fixes
 from traceprobe.render.savings import saving, together
 from traceprobe.verdict import agreement, second_opinion
+from traceprobe.verdict.finding_order import ATTENTION
 from traceprobe.verdict.no_training import why_no_training
 from traceprobe.verdict.wording import how_sure
 

@@ -10,9 +10,9 @@ from tests import records
 from tests.analyses import SAMPLES, report_of
 from tests.report_factory import make_report
 from traceprobe.findings import RULES
-from traceprobe.records.finding_order import in_order
+from traceprobe.findings.first_fixes import SUBJECTS, first_fixes
 from traceprobe.records.report import Finding
-from traceprobe.render.ranking import SUBJECTS, first_fixes
+from traceprobe.verdict.finding_order import in_order
 
 
 def finding(name, saving=None, *classes, status="warn"):

@@ -1,4 +1,4 @@
-"""What comes first where not everything can: findings by urgency, ranks by interest."""
+"""What to do first: findings by urgency, without what would save the same time again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from collections.abc import Collection, Sequence
 from msgspec import UNSET
 
 from traceprobe.model.taxonomy import SHARE_CLASSES
-from traceprobe.records.finding_order import ATTENTION, in_order
-from traceprobe.records.picture import Picture
-from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
 from traceprobe.verdict.bounds import deciding
+from traceprobe.verdict.finding_order import ATTENTION, in_order
 
-MAX_DETAILED_RANKS = 8
 RECURRING = "long-iterations"
 """What is about any bound: the shares count what some iterations do more than the others."""
 ENABLING = "cpu-oversubscribed"
@@ -159,20 +156,3 @@ def _same_time(one: Finding, other: Finding) -> bool:
     alike = math.isclose(*bounds, rel_tol=SAME_SAVING)
     alike = alike or (tells and math.isclose(*gains, rel_tol=SAME_SAVING))
     return (first <= second or second <= first) and alike
-
-
-def ranks_in_detail(report: Report) -> list[Rank]:
-    """The ranks that get pictures: all of a small run, else the straggler and the lowest ones.
-
-    Ranks of which the report has no details come last.
-    """
-    straggler = report.run.straggler_rank if report.run is not None else None
-    by_interest = sorted(
-        report.ranks,
-        key=lambda r: (
-            r.rank != straggler,
-            not r.gaps and not isinstance(r.picture, Picture),
-            r.rank,
-        ),
-    )
-    return sorted(by_interest[:MAX_DETAILED_RANKS], key=lambda r: (r.rank, r.pid))
