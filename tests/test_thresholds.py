@@ -31,6 +31,7 @@ ALLOWED = {
         0.01: "the least time that two digits show",
     },
     "correction.py": {4: "notes shown, of any number"},
+    "first_fixes.py": {3: "fixes named first, of any number"},
     "gpu_specs.py": {
         8: "parts into which MIG divides memory",
         32: "threads of a warp, NVIDIA",

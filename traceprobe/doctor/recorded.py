@@ -8,7 +8,7 @@ from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import THRESHOLDS, Evidence
 from traceprobe.formatting import counted, percent
 from traceprobe.timeline import phases
-from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.compared_steps import HEAVY
 from traceprobe.verdict.thresholds import FIXED
 
 MOST_LINKED = 0.99

@@ -7,7 +7,7 @@ from traceprobe.doctor.evidence import THRESHOLDS, Whole
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.model.taxonomy import BOUND_LABELS
 from traceprobe.records.diagnosis import CheckStatus
-from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.compared_steps import HEAVY
 from traceprobe.verdict.thresholds import FIXED
 from traceprobe.verdict.wording import sure_percent
 

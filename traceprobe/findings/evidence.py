@@ -27,7 +27,7 @@ from traceprobe.records.sites import find_sites, owners_of
 from traceprobe.replay.scenario import Changes
 from traceprobe.replay.tasks import Tasks, schedule_of
 from traceprobe.verdict import gpu_specs as gpus
-from traceprobe.verdict.correction import timed_waits_ns
+from traceprobe.verdict.compared_steps import timed_waits_ns
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.made_before import MadeBefore, made_before

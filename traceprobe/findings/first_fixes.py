@@ -11,15 +11,12 @@ from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.records.report import Finding, Report
 from traceprobe.verdict.bounds import deciding
 from traceprobe.verdict.finding_order import ATTENTION, in_order
+from traceprobe.verdict.thresholds import FIXED
 
 RECURRING = "long-iterations"
 """What is about any bound: the shares count what some iterations do more than the others."""
 ENABLING = "cpu-oversubscribed"
 """What holds up all that a step does: what else would save is only known without it."""
-SAME_SAVING = 0.01
-"""Relative difference up to which two savings of the same time are one."""
-NO_SAVING = 0.001
-"""Part of the largest saving below which nobody would do anything for one."""
 SUBJECTS = {
     "allocator-stalls": "overhead",
     "attention-mask": "compute",
@@ -79,7 +76,7 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     """
     asking = [f for f in in_order(report.findings) if f.status in ATTENTION]
     most_ms = max((f.saving_ms_per_step or 0.0 for f in asking), default=0.0)
-    asking = [f for f in asking if (f.saving_ms_per_step or math.inf) >= NO_SAVING * most_ms]
+    asking = [f for f in asking if (f.saving_ms_per_step or math.inf) >= FIXED.no_saving * most_ms]
     saving = [f for f in asking if f.saving_ms_per_step is not None]
     bounds = deciding(report.verdict.bound, report.verdict.secondary)
     if not bounds:
@@ -152,7 +149,7 @@ def _same_time(one: Finding, other: Finding) -> bool:
     bounds = (one.saving_ms_per_step or 0.0, other.saving_ms_per_step or 0.0)
     gains = (one.gain_ms, other.gain_ms)
     # Next to nothing is the same for all, and says nothing of what it is of.
-    tells = min(gains) > SAME_SAVING * max(bounds)
-    alike = math.isclose(*bounds, rel_tol=SAME_SAVING)
-    alike = alike or (tells and math.isclose(*gains, rel_tol=SAME_SAVING))
+    tells = min(gains) > FIXED.same_saving * max(bounds)
+    alike = math.isclose(*bounds, rel_tol=FIXED.same_saving)
+    alike = alike or (tells and math.isclose(*gains, rel_tol=FIXED.same_saving))
     return (first <= second or second <= first) and alike

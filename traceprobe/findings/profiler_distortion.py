@@ -5,7 +5,7 @@ from __future__ import annotations
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import significant
-from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.compared_steps import HEAVY
 from traceprobe.verdict.thresholds import FIXED
 
 REMEASURE = (

@@ -16,7 +16,7 @@ from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.recording import Recording
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Verdict
 from traceprobe.verdict import agreement
-from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.compared_steps import HEAVY
 
 MAX_NAMED = 5
 """Lost inputs that the warning names; `quality.lost` has all."""

@@ -15,7 +15,8 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Quality, Term
 from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
-from traceprobe.verdict.correction import HEAVY, Corrected
+from traceprobe.verdict.compared_steps import HEAVY
+from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 DAMAGE = frozenset(

@@ -7,60 +7,24 @@ ready when the capture began say nothing about the loader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 import msgspec
 from msgspec.structs import replace
 
 from traceprobe.formatting import duration
-from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
-from traceprobe.records.rank import LongIterations, Rank
+from traceprobe.model.taxonomy import SHARES
+from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
-from traceprobe.verdict.drift import Drift, iterations_after
-from traceprobe.verdict.held_up import held_up_longer_ns, held_up_ns
+from traceprobe.verdict.compared_steps import Compared, compare_steps, timed_waits_ns
+from traceprobe.verdict.drift import Drift
 from traceprobe.verdict.made_before import MadeBefore
+from traceprobe.verdict.step_times import Times, per_step
 from traceprobe.verdict.thresholds import FIXED
 
-HEAVY = frozenset({"operators", "stacks", "memory"})
-"""Marks of a profiler that slows the host enough to matter."""
 MAX_NOTES = 4
 """Notes on single ranks, of which each may have two."""
-
-
-class Times(msgspec.Struct, frozen=True):
-    """ns per step of one rank.
-
-    `skew` is exposed waiting for other ranks, 0 where unknown; `unexplained` is idle time of
-    unknown cause, and `lasting` what else is neither work nor waiting, which survives a profiler.
-    `unseen_skew` is the part of `skew` that is not in the capture: waiting for ranks that wait
-    longer for their loaders without the profiler.
-    """
-
-    data_wait: float
-    h2d: float
-    communication: float
-    skew: float
-    overhead: float
-    compute: float
-    lasting: float
-    unexplained: float
-    unseen_skew: float = 0.0
-
-    @property
-    def other(self) -> float:
-        """What no bound is about."""
-        return self.lasting + self.unexplained
-
-    @property
-    def io(self) -> float:
-        """Waiting for data and copying it."""
-        return self.data_wait + self.h2d
-
-    @property
-    def total(self) -> float:
-        """The step."""
-        return self.io + self.communication + self.skew + self.overhead + self.compute + self.other
 
 
 class Corrected(msgspec.Struct, frozen=True):
@@ -100,36 +64,6 @@ class Corrected(msgspec.Struct, frozen=True):
     unseen_loader: bool = False
 
 
-def per_step(rank: Rank, drift: Drift | None = None) -> Times:
-    """A rank's partition in the five groups plus skew; after `drift` where iterations follow it.
-
-    What holds up a device that has its work is no overhead: nothing that launches less or sooner
-    takes it away. Its cause is as unknown as that of a silent host.
-    """
-    totals, steps = rank.summary.partition_ns, rank.summary.steps
-    held = rank.summary.host.held_idle_ns
-    waited = 0
-    if rank.summary.communication is not None:
-        waited = rank.summary.communication.skew_exposed_ns or 0
-    late = iterations_after(rank, drift) if drift is not None else []
-    if late:
-        totals = {n: sum((i.partition_ns or {}).get(n) or 0 for i in late) for n in totals}
-        waited, steps = sum(i.skew_exposed_ns or 0 for i in late), len(late)
-        held = 0  # of single iterations it is not known
-    part = {name: (value or 0) / steps for name, value in totals.items()}
-    skew = waited / steps
-    return Times(
-        data_wait=part["idle_data_wait"],
-        h2d=part["h2d"],
-        communication=part["communication"] - skew,
-        skew=skew,
-        overhead=sum(part[name] for name in SHARE_CLASSES["overhead"]) - held / steps,
-        compute=sum(part[name] for name in SHARE_CLASSES["compute"]),
-        lasting=sum(part[name] for name in SHARE_CLASSES["other"]) - part["idle_unexplained"],
-        unexplained=part["idle_unexplained"] + held / steps,
-    )
-
-
 def correct(
     ranks: Sequence[Rank],
     run: Run | None,
@@ -150,103 +84,91 @@ def correct(
         before: that the steps were fed from batches made before; None where waits were timed.
     """
     waits_ns = timed_waits_ns(ranks)
-    unseen_ms = None if before is None else before.unseen_ms
-    if unseen_ms is not None:
-        waits_ns = {rank.rank: per_step(rank).data_wait + 1e6 * unseen_ms for rank in ranks}
+    if before is not None and before.unseen_ms is not None:
+        unseen_ns = 1e6 * before.unseen_ms
+        waits_ns = {rank.rank: per_step(rank).data_wait + unseen_ns for rank in ranks}
     if waits_ns:
         drift = None
     matched = run is not None and run.transfer_ns is not None
-    times, notes, distorted = [], [], []
-    split_unknown = False
-    steps = []
-    if drift is not None:
-        notes.append(
-            f"prefetched batches hid the loader's speed before iteration {drift.index}: a step "
-            f"took {duration(drift.before.step_ns)} until then and "
-            f"{duration(drift.after.step_ns)} afterwards; the shares are those afterwards"
-        )
-    for rank in ranks:
-        recorded = per_step(rank, drift)
-        after = recorded
-        if unprofiled_ns is not None and rank.summary.iterations_used:
-            waited = waits_ns.get(rank.rank)
-            after = _without_profiler(recorded, unprofiled_ns, waited, matched)
-            split_unknown |= not matched and recorded.communication > 0 and after != recorded
-            steps.append(recorded.total)
-            unfit = after.total - unprofiled_ns
-            if unfit > FIXED.misfit * unprofiled_ns:
-                distorted.append(
-                    f"rank {rank.rank}: {duration(unfit)} per step of GPU work, copies and data "
-                    "wait do not fit into the unprofiled step"
-                )
-            if recorded.total - after.total > FIXED.taken_out * recorded.total:
-                distorted.append(
-                    f"rank {rank.rank}: {duration(recorded.total - after.total)} per step of "
-                    "host time and waiting occur only under the profiler and were taken out"
-                )
-        times.append(after)
-    notes += distorted[:MAX_NOTES]
-    if len(distorted) > MAX_NOTES:
-        notes.append(f"and {len(distorted) - MAX_NOTES} more such notes about other ranks")
+    recorded = [per_step(rank, drift) for rank in ranks]
+    times = recorded
+    steps = [t.total for rank, t in zip(ranks, recorded, strict=True) if _has_steps(rank)]
+    notes = [] if drift is None else [_after_drift(drift)]
+    compared = Compared()
+    if unprofiled_ns is not None:
+        times = [
+            _without_profiler(own, unprofiled_ns, waits_ns.get(rank.rank), matched)
+            if _has_steps(rank)
+            else own
+            for rank, own in zip(ranks, recorded, strict=True)
+        ]
+        notes += _distortions(ranks, recorded, times, unprofiled_ns)
+    split_unknown = not matched and any(
+        own.communication > 0 and after != own for own, after in zip(recorded, times, strict=True)
+    )
     if unprofiled_ns is not None and matched:
-        seen = [per_step(rank, drift).data_wait for rank in ranks]
+        seen = [own.data_wait for own in recorded]
         times = _waiting_for_loaders_of_others(times, seen, unprofiled_ns)
-    ruled_out, unseen = False, 0.0
-    # Ranks step together: that the mean of one is a little shorter says nothing.
     if unprofiled_ns is not None and steps:
-        step = sum(steps) / len(steps)
-        waits_more = longest_unseen_wait(ranks, waits_ns)
-        if before is not None:
-            doubt = before.sentence
-        elif far_longer(unprofiled_ns, step + waits_more + held_up_longer_ns(ranks)):
-            doubt = (
-                "a step takes far less time under the profiler than without it, which no profiler "
-                "does: the two were measured under different conditions, so one says little about "
-                "the other"
-            )
-        elif far_longer(unprofiled_ns, step + waits_more):
-            notes.append(
-                f"a step took {duration(unprofiled_ns - step)} longer without the profiler than "
-                "under it: pauses and stalls of the host, which no profiler slows down, vary by "
-                "that much"
-            )
-        elif far_longer(unprofiled_ns, step):
-            notes.append(
-                f"without the profiler a step waits {duration(waits_more)} longer for its loader, "
-                "which fed the recorded steps from batches made before"
-            )
-        if before is not None and before.unseen_ms is None:
-            unseen = before.hidden
-        elif far_longer(unprofiled_ns, step):
-            unseen = max(1 - (step + waits_more) / unprofiled_ns, 0.0)
-        slowed = bool(profiled & HEAVY) and not _mostly_held_up(ranks) and not _has_rare(ranks)
-        ruled_out = doubt is None and slowed and step + waits_more <= unprofiled_ns
-        if doubt is not None:
-            notes.append(doubt)
-    else:
-        doubt = None
-    if ruled_out:
-        notes.append(
-            "the profiled step is no longer than the unprofiled one, although the profiler slows "
-            "the host: the host does not limit this run"
+        compared = compare_steps(
+            ranks, fmean(steps), unprofiled_ns, waits_ns, profiled, doubt, before
         )
+        notes += compared.notes
     shares, unexplained, skew = _shares(times, run)
-    has_steps = any(rank.summary.iterations_used for rank in ranks)
     return Corrected(
         shares,
-        ruled_out,
+        compared.host_ruled_out,
         split_unknown,
         notes,
         unexplained,
         skew if matched else None,
         drift,
-        doubt,
-        unseen,
+        compared.doubt,
+        compared.unseen,
         fmean(t.unexplained / t.total if t.total else 0.0 for t in times),
-        step_ms=fmean(t.total for t in times) / 1e6 if has_steps else None,
-        profiled_step_ms=fmean(steps) / 1e6 if steps else None,
+        step_ms=fmean(t.total for t in times) / 1e6 if steps else None,
+        profiled_step_ms=fmean(steps) / 1e6 if steps and unprofiled_ns is not None else None,
         unprofiled_step_ms=unprofiled_ns / 1e6 if unprofiled_ns is not None and steps else None,
     )
+
+
+def _has_steps(rank: Rank) -> bool:
+    return rank.summary.iterations_used > 0
+
+
+def _after_drift(drift: Drift) -> str:
+    return (
+        f"prefetched batches hid the loader's speed before iteration {drift.index}: a step "
+        f"took {duration(drift.before.step_ns)} until then and "
+        f"{duration(drift.after.step_ns)} afterwards; the shares are those afterwards"
+    )
+
+
+def _distortions(
+    ranks: Sequence[Rank], recorded: Sequence[Times], times: Sequence[Times], unprofiled_ns: float
+) -> list[str]:
+    """What of single ranks does not fit into the unprofiled step, and what was taken out of it."""
+    notes = []
+    for rank, own, after in zip(ranks, recorded, times, strict=True):
+        if not _has_steps(rank):
+            continue
+        unfit, taken = after.total - unprofiled_ns, own.total - after.total
+        if unfit > FIXED.misfit * unprofiled_ns:
+            notes.append(
+                f"rank {rank.rank}: {duration(unfit)} per step of GPU work, copies and data "
+                "wait do not fit into the unprofiled step"
+            )
+        if taken > FIXED.taken_out * own.total:
+            notes.append(
+                f"rank {rank.rank}: {duration(taken)} per step of "
+                "host time and waiting occur only under the profiler and were taken out"
+            )
+    if len(notes) > MAX_NOTES:
+        return [
+            *notes[:MAX_NOTES],
+            f"and {len(notes) - MAX_NOTES} more such notes about other ranks",
+        ]
+    return notes
 
 
 def with_unseen_loader(corrected: Corrected, ranks: Sequence[Rank]) -> Corrected:
@@ -267,55 +189,6 @@ def with_unseen_loader(corrected: Corrected, ranks: Sequence[Rank]) -> Corrected
         "started: record more steps than lie ready"
     )
     return replace(corrected, notes=[*corrected.notes, why], unseen_loader=True)
-
-
-def timed_waits_ns(ranks: Sequence[Rank]) -> dict[int, float]:
-    """Waiting for the loader per step without the profiler, of the ranks where it was timed."""
-    return {
-        rank.rank: 1e6 * rank.timed_wait_ms
-        for rank in ranks
-        if not isinstance(rank.timed_wait_ms, msgspec.UnsetType)
-    }
-
-
-def longest_unseen_wait(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> float:
-    """What the step waits longer for a loader without the profiler than in the capture, ns.
-
-    Ranks step together: the one that waits longest holds up all.
-
-    Args:
-        waits_ns: of each rank without the profiler, where it is known.
-    """
-    counted = [rank for rank in ranks if rank.summary.iterations_used]
-    return max(0.0, *unseen_waits_ns(counted, waits_ns).values())
-
-
-def unseen_waits_ns(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> dict[int, float]:
-    """How much longer than in the capture each rank waits for its loader without the profiler."""
-    return {r.rank: waits_ns.get(r.rank, 0.0) - per_step(r).data_wait for r in ranks}
-
-
-def far_longer(unprofiled_ns: float, profiled_ns: float) -> bool:
-    """Whether a step without the profiler is longer than one with it by more than chance."""
-    return profiled_ns * FIXED.distortion < unprofiled_ns
-
-
-def _has_rare(ranks: Sequence[Rank]) -> bool:
-    """Whether steps without the profiler are long that are too rare among the recorded ones.
-
-    The mean of the recorded steps is then as long as chance has it.
-    """
-    long = [rank.long for rank in ranks if isinstance(rank.long, LongIterations)]
-    return any(each.timed_long is not msgspec.UNSET for each in long)
-
-
-def _mostly_held_up(ranks: Sequence[Rank]) -> bool:
-    """Whether half of what is overhead in the capture, or more, are pauses and stalls of the host.
-
-    A profiler slows calls and operators. These last as long without.
-    """
-    overhead = fmean(per_step(rank).overhead for rank in ranks)
-    return 0 < overhead <= 2 * held_up_ns(ranks)
 
 
 def _without_profiler(

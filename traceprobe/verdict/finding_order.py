@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
+from traceprobe.verdict.thresholds import FIXED
 
 CAUSES: Mapping[str, tuple[str, ...]] = {
     "communication-exposed": ("bus-bandwidth",),
@@ -22,14 +23,8 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
 """General findings with the specific ones that explain a part of their time."""
 APART = ("allocator-stalls", "garbage-collection", "recompilation", "host-pauses")
 """Further specific ones, whose time the general ones leave out themselves."""
-LEAST = 1 / 3
-"""Of what a general finding gains beside it, from which on a specific one comes first: a predicted
-gain of the general ones may be wrong by so much, since nobody knows how much less launching or how
-much fusion there will be."""
 SYMPTOMS: Mapping[str, tuple[str, ...]] = {"communication-skew": ("data-wait",)}
 """Findings about waiting for another rank, with those that say what it is late by."""
-SAME_GAIN = 0.9
-"""Of what a symptom gains, from which on a cause gains the same: each is played by itself."""
 ATTENTION = ("fail", "warn")
 """States in which a finding asks for a change, whose saving then counts."""
 
@@ -62,9 +57,9 @@ def causes_first(findings: Sequence[Finding]) -> list[Finding]:
 def _explains(specific: Finding, general: Finding) -> bool:
     """Whether a finding is a cause of what another is about, and worth naming before it."""
     if specific.id in SYMPTOMS.get(general.id, ()):
-        least = SAME_GAIN
+        least = FIXED.gain_of_late
     elif general.id in CAUSES and specific.id in (*CAUSES[general.id], *APART):
-        least = LEAST
+        least = FIXED.gain_of_cause
     else:
         return False
     asked = specific.status in ATTENTION and general.status in ATTENTION

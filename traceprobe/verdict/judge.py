@@ -11,7 +11,8 @@ from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
-from traceprobe.verdict.correction import correct, timed_waits_ns, with_unseen_loader
+from traceprobe.verdict.compared_steps import timed_waits_ns
+from traceprobe.verdict.correction import correct, with_unseen_loader
 from traceprobe.verdict.made_before import made_before
 from traceprobe.verdict.thresholds import Thresholds
 

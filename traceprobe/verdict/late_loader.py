@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
-from traceprobe.verdict.correction import timed_waits_ns, unseen_waits_ns
+from traceprobe.verdict.compared_steps import timed_waits_ns, unseen_waits_ns
 
 
 def with_late_loader(run: Run | None, ranks: Sequence[Rank]) -> Run | None:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.records.rank import Rank, mean_step_ms
-from traceprobe.verdict.correction import far_longer, longest_unseen_wait, per_step, timed_waits_ns
+from traceprobe.verdict.compared_steps import far_longer, longest_unseen_wait, timed_waits_ns
 from traceprobe.verdict.drift import find_drift
 from traceprobe.verdict.held_up import held_up_longer_ns
 from traceprobe.verdict.made_before import made_before
+from traceprobe.verdict.step_times import per_step
 from traceprobe.verdict.thresholds import Thresholds
 
 

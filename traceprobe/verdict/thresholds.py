@@ -767,6 +767,29 @@ class Constants(msgspec.Struct, frozen=True):
         "relative error of what a rank costs that computes more than the others",
         "two ranks that share its work gain half of what one waits for the other",
     ] = 0.5
+    # Which findings come first
+    gain_of_cause: Annotated[
+        float,
+        "ratio",
+        "a specific finding comes before the general one about its time where it gains that part",
+        "what general gains may be wrong by: nobody knows how much less launching there will be",
+    ] = 1 / 3
+    gain_of_late: Annotated[
+        float,
+        "ratio",
+        "what a rank is late by gains as much as no waiting for it",
+        "chosen: each is played by itself",
+    ] = 0.9
+    same_saving: Annotated[
+        float, "ratio", "two savings of the same time differ by less", "chosen: two digits"
+    ] = 0.01
+    no_saving: Annotated[
+        float,
+        "ratio",
+        "part of the largest saving below which nobody would do anything",
+        "chosen: a tenth of `same_saving`",
+    ] = 0.001
+
     # What a change usually gives of what it can give at most, for predictions
     most_faster: Annotated[
         float, "ratio", "no change makes kernels faster by more", "chosen: above all of them"
