@@ -147,17 +147,7 @@ def build_trace(
         (gpu, launching), kind = cpu_work(own, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
             raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None, launches)}")
-        only_on_gpu = gpu_operator(operators, ranges, names)
-        if launches or only_on_gpu is not None:
-            quality.warn(
-                "gpu-rows-missing",
-                f"{why_missing(metadata, launches, only_on_gpu)} The numbers describe the "
-                "process's CPU threads.",
-            )
-        else:
-            quality.warn(
-                "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
-            )
+        _warn_of_cpu(launches, gpu_operator(operators, ranges, names), metadata, quality)
     else:
         lost = quality.events_lost
         without = f"; {formatting.counted(lost, 'damaged event')} lost" if lost else ""
@@ -176,15 +166,8 @@ def build_trace(
         host_calls["correlation"], gpu["correlation"][gpu["linked"]]
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
-        gpu["bytes"] = plausible_sizes(gpu["bytes"])
         gpu["grid"] = block_counts(gpu["grid"], gpu["device"], metadata)
-        blocked = per_name(host_calls["name"], names, waits_for)
-        gpu = drop_duplicates(gpu, quality)
-        gpu = align_clocks(gpu, host_calls, blocked, quality)
-        warn_of_impossible_times(gpu, quality)
-        if len(pids) == 1:
-            gpu = drop_overruns(gpu, quality)
-            warn_of_overlaps(gpu, quality)
+        gpu = _plausible(gpu, host_calls, names, quality, processes=len(pids))
     samples = frame(
         GPU_SAMPLES, gpu_samples(sampled, gpu, quality), ("pid", "device", "metric", "t0")
     )
@@ -217,6 +200,42 @@ def build_trace(
         gpu_samples=samples,
         kernel_counters=frame(KERNEL_COUNTERS, counters, ("order",)),
     )
+
+
+def _warn_of_cpu(
+    launches: int, only_on_gpu: str | None, metadata: Mapping[str, Any], quality: Quality
+) -> None:
+    """Tell a run on the CPU from one whose GPU was not recorded."""
+    if launches or only_on_gpu is not None:
+        quality.warn(
+            "gpu-rows-missing",
+            f"{why_missing(metadata, launches, only_on_gpu)} The numbers describe the "
+            "process's CPU threads.",
+        )
+    else:
+        quality.warn(
+            "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
+        )
+
+
+def _plausible(
+    gpu: dict[str, Any],
+    calls: Mapping[str, Any],
+    names: list[str],
+    quality: Quality,
+    *,
+    processes: int,
+) -> dict[str, Any]:
+    """The ops once each, on the clock of the host, with sizes and times that can be."""
+    gpu["bytes"] = plausible_sizes(gpu["bytes"])
+    blocked = per_name(calls["name"], names, waits_for)
+    gpu = drop_duplicates(gpu, quality)
+    gpu = align_clocks(gpu, calls, blocked, quality)
+    warn_of_impossible_times(gpu, quality)
+    if processes == 1:
+        gpu = drop_overruns(gpu, quality)
+        warn_of_overlaps(gpu, quality)
+    return gpu
 
 
 def _frames(frames: Table, names: list[str]) -> pl.DataFrame:
