@@ -94,7 +94,7 @@ def correct(
     times = recorded
     steps = [t.total for rank, t in zip(ranks, recorded, strict=True) if _has_steps(rank)]
     notes = [] if drift is None else [_after_drift(drift)]
-    compared = Compared()
+    split_unknown, compared = False, Compared()
     if unprofiled_ns is not None:
         times = [
             _without_profiler(own, unprofiled_ns, waits_ns.get(rank.rank), matched)
@@ -103,17 +103,20 @@ def correct(
             for rank, own in zip(ranks, recorded, strict=True)
         ]
         notes += _distortions(ranks, recorded, times, unprofiled_ns)
-    split_unknown = not matched and any(
-        own.communication > 0 and after != own for own, after in zip(recorded, times, strict=True)
-    )
-    if unprofiled_ns is not None and matched:
-        seen = [own.data_wait for own in recorded]
-        times = _waiting_for_loaders_of_others(times, seen, unprofiled_ns)
-    if unprofiled_ns is not None and steps:
-        compared = compare_steps(
-            ranks, fmean(steps), unprofiled_ns, waits_ns, profiled, doubt, before
-        )
-        notes += compared.notes
+        if matched:
+            seen = [own.data_wait for own in recorded]
+            times = _waiting_for_loaders_of_others(times, seen, unprofiled_ns)
+        else:
+            split_unknown = any(
+                own.communication > 0 and after != own
+                for own, after in zip(recorded, times, strict=True)
+            )
+        if steps:
+            step_ns = fmean(steps)
+            compared = compare_steps(
+                ranks, step_ns, unprofiled_ns, waits_ns, profiled, doubt, before
+            )
+            notes += compared.notes
     shares, unexplained, skew = _shares(times, run)
     return Corrected(
         shares,
