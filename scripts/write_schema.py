@@ -80,6 +80,7 @@ OPTIONAL = {
     ("Summary", "attention"),
     ("Summary", "double_precision"),
     ("Summary", "forward_only"),
+    ("HostActivity", "loader_in_workers"),
     ("HostActivity", "updates"),
     ("Summary", "masked_attention"),
     ("Summary", "repeated_collectives"),

@@ -48,20 +48,35 @@ def test_steps_are_shorter_than_their_batches_take(load, step, unprofiled, unsee
         assert found.hidden == pytest.approx(1 - step / (load if unseen is None else unprofiled))
 
 
+@pytest.mark.parametrize(
+    ("step", "unprofiled", "timed", "queued", "unseen"),
+    [
+        (16.0, 25.0, False, True, 9.0),
+        (16.0, 23.0, False, True, ...),  # pauses and clocks do that, too
+        (16.0, 25.0, True, True, ...),
+        (16.0, 25.0, False, False, ...),
+        (None, 25.0, False, True, ...),
+        (16.0, None, False, True, ...),
+    ],
+)
+def test_workers_of_unknown_pace_may_have_made_them(step, unprofiled, timed, queued, unseen):
+    found = made_before(None, step, unprofiled, timed=timed, queued=queued)
+    assert (found is None) is (unseen is ...)
+    if found is not None:
+        assert (found.unseen_ms, found.hidden) == (unseen, pytest.approx(unseen / unprofiled))
+
+
 @pytest.fixture
 def judged(tmp_path):
     """The report of a recording of a loop that hardly waits, with a loader of such items."""
 
-    def judge(item_ms, unprofiled_ms, **facts):
+    def judge(item_ms, unprofiled_ms, rename=("", ""), **facts):
         work = {"forward_ns": 800_000, "backward_ns": 1_200_000, "launch_gap_ns": 200_000}
         loop = Loop(steps=9, data_wait_ns=20_000, wait="loader", **work)
         path = kineto.write(loop.scenario(), tmp_path / "trace.json")
-        document = json.loads(path.read_text())
-        document["traceprobe"] = {
-            "unprofiled_step_ms": unprofiled_ms,
-            "loader": {**LOADER, "item_ms": item_ms},
-            **facts,
-        }
+        document = json.loads(path.read_text().replace(*rename))
+        known = {} if item_ms is None else {"loader": {**LOADER, "item_ms": item_ms}}
+        document["traceprobe"] = {"unprofiled_step_ms": unprofiled_ms, **known, **facts}
         path.write_text(json.dumps(document))
         return analyze(read_trace(path))
 
@@ -88,6 +103,8 @@ def test_a_loader_that_keeps_up_explains_nothing(judged):
     assert fast.verdict.bound != "io"
     assert "different conditions" in " ".join(fast.verdict.reasons)
     assert fast.quality.observer_effect.other_conditions
+    assert "2 or more of these iterations" in " ".join(fast.verdict.reasons)
+    assert "iterations (`--step`" not in " ".join(judged(0.01, 1.5 * step_ms).verdict.reasons)
     assert fast.verdict.confidence < judged(0.01, step_ms).verdict.confidence - 0.4
     assert status(fast, "data-wait") == "pass"
 
@@ -143,3 +160,30 @@ def test_long_steps_of_a_loop_that_was_timed_are_left_out_of_its_calibration(
     records = [device.record for device in part.devices]
     regular = [device.regular.record for device in part.devices]
     assert regular_ms([part], 4.4, records, regular) == regular_step_ms
+
+
+def test_steps_far_longer_without_the_profiler_may_wait_for_workers(judged):
+    step_ms = judged(None, 3.0).quality.observer_effect.profiled_step_ms
+    found = judged(None, 2 * step_ms)
+    assert (found.verdict.bound, found.verdict.confidence <= 0.3) == ("io", True)
+    assert found.verdict.headline.startswith("Possibly I/O-bound")
+    assert found.verdict.shares["io"] == pytest.approx(0.5, abs=0.02)
+    assert "record more steps than lie ready" in " ".join(found.verdict.reasons)
+    assert (status(found, "data-wait"), status(found, "prefetch-drained")) == ("fail", "fail")
+
+
+@pytest.mark.parametrize(
+    ("times", "rename"),
+    [
+        (1.3, ("", "")),
+        (2.0, ("_MultiProcessing", "_SingleProcess")),
+        (2.0, ('"step ', '"o ')),
+    ],
+)
+def test_nor_where_something_else_may_explain_it(judged, times, rename):
+    """A pause, a loader without workers, and batches that may be only part of an update."""
+    step_ms = judged(None, 3.0).quality.observer_effect.profiled_step_ms
+    found = judged(None, times * step_ms, rename)
+    assert found.verdict.bound != "io"
+    assert found.quality.observer_effect.other_conditions
+    assert status(found, "data-wait") == "pass"

@@ -30,7 +30,7 @@ from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.compared_steps import timed_waits_ns
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
-from traceprobe.verdict.made_before import MadeBefore, made_before
+from traceprobe.verdict.made_before import MadeBefore, made_before, may_be_queued
 from traceprobe.verdict.no_training import runs_on_cpu, unrecorded_ranks, why_no_training
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
@@ -152,10 +152,12 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def made_before(self) -> MadeBefore | None:
         """That the recorded steps were fed from batches made before them, where they were."""
         effect, loader = self.quality.observer_effect, self.loader
-        if effect is None or loader is None:
+        if effect is None:
             return None
+        load_ms = None if loader is None else loader.load_ms
         steps_ms = effect.profiled_step_ms, effect.unprofiled_step_ms
-        return made_before(loader.load_ms, *steps_ms, timed=bool(self.timed_waits_ms))
+        timed, queued = bool(self.timed_waits_ms), may_be_queued(self.ranks)
+        return made_before(load_ms, *steps_ms, timed=timed, queued=queued)
 
     @cached_property
     def timed_waits_ms(self) -> dict[int, float]:

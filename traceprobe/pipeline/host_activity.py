@@ -28,6 +28,8 @@ CLOSE_NS = 50_000
 """A call so soon after the launch of a copy waits for it; in PyTorch's `copy_` some µs pass."""
 _IN_PROCESS = "_SingleProcessDataLoaderIter"
 """In the range that PyTorch writes around each batch of a loader without workers."""
+_IN_WORKERS = "_MultiProcessingDataLoaderIter"
+"""In that of a loader with workers."""
 _API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,60}")
 
 
@@ -60,6 +62,7 @@ def host_activity(
         at = process.marker.iteration_at(calls["t0"].to_numpy())
         calls = calls.filter(np.isin(at, account.index[chosen]))
     launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
+    ranges = [names[i] for i in process.ranges["name"].unique().to_list()]
     return HostActivity(
         launches_per_step=round(launches / steps, 3),
         kernels_per_step=round(kernels / steps, 3),
@@ -78,9 +81,8 @@ def host_activity(
         blocks_per_step=_blocks(inside, steps) or UNSET,
         phase_launch_ns=_phase_launches(launched_kernels) or UNSET,
         updates=UNSET if on_cpu else _updates(launched_kernels, names, steps) or UNSET,
-        loader_in_process=any(
-            _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
-        ),
+        loader_in_process=any(_IN_PROCESS in name for name in ranges),
+        loader_in_workers=any(_IN_WORKERS in name for name in ranges) or UNSET,
         **({} if on_cpu else _of_gpu(account, chosen, inside, names)),
     )
 

@@ -89,6 +89,9 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     loader_in_process: bool = False
     """A `DataLoader` with `num_workers=0` loads on the step thread, as the name of its range says;
     false where no name tells."""
+    loader_in_workers: bool | msgspec.UnsetType = msgspec.UNSET
+    """Workers of a `DataLoader` make batches ahead, as the name of its range says; not there where
+    no name tells."""
 
     def launching_ns(self, phase: str) -> int:
         """Time between launches of a phase; of the optimizer of its update, where it is known."""

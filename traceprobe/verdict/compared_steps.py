@@ -49,11 +49,7 @@ def compare_steps(
     if before is not None:
         doubt = before.sentence
     elif far_longer(unprofiled_ns, step_ns + waits_more + held_up_longer_ns(ranks)):
-        doubt = (
-            "a step takes far less time under the profiler than without it, which no profiler "
-            "does: the two were measured under different conditions, so one says little about "
-            "the other"
-        )
+        doubt = _otherwise(unprofiled_ns / step_ns)
     elif far_longer(unprofiled_ns, step_ns + waits_more):
         notes.append(
             f"a step took {duration(unprofiled_ns - step_ns)} longer without the profiler than "
@@ -66,7 +62,7 @@ def compare_steps(
             "which fed the recorded steps from batches made before"
         )
     unseen = 0.0
-    if before is not None and before.unseen_ms is None:
+    if before is not None and (before.unseen_ms is None or before.assumed):
         unseen = before.hidden
     elif longer:
         unseen = max(1 - (step_ns + waits_more) / unprofiled_ns, 0.0)
@@ -111,6 +107,25 @@ def unseen_waits_ns(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> dic
 def far_longer(unprofiled_ns: float, profiled_ns: float) -> bool:
     """Whether a step without the profiler is longer than one with it by more than chance."""
     return profiled_ns * FIXED.distortion < unprofiled_ns
+
+
+def _otherwise(times: float) -> str:
+    """That two steps are not of one kind, where no loader and no pause explains it.
+
+    Args:
+        times: how much longer the one without the profiler is.
+    """
+    parts = (
+        f", or a step of the program is {times:.0f} or more of these iterations (`--step` says what "
+        "marks one)"
+        if times >= FIXED.several_iterations
+        else ""
+    )
+    return (
+        "a step takes far less time under the profiler than without it, which no profiler does: "
+        f"the two were measured under different conditions{parts}, so one says little about the "
+        "other"
+    )
 
 
 def _has_rare(ranks: Sequence[Rank]) -> bool:

@@ -60,6 +60,9 @@ def terms(
     if any(warning.code == "truncated-steps" for warning in quality.warnings):
         why = "the file is cut off, and any step may lack a part of its work"
         listed.append(_term("truncated-steps", _down_to(thresholds.low_confidence, listed), why))
+    if corrected.assumed_wait:
+        why = "that the run waits for data is concluded from how long a step takes"
+        listed.append(_term("assumed-wait", _down_to(thresholds.low_confidence, listed), why))
     if distorted(decision, quality, profiled):
         why = "a heavy profiler inflates exactly this; the unprofiled step time is unknown"
         listed.append(_term("observer-effect", _down_to(thresholds.low_confidence, listed), why))

@@ -45,7 +45,8 @@ class Corrected(msgspec.Struct, frozen=True):
         calibration_doubt: why the unprofiled step may be that of another clock, another load or
             another part of the run; None where nothing speaks for that.
         unseen: part of the step without a profiler that is not in the capture, of which nothing
-            tells what it is. unseen_loader: whether it may be waiting for a loader.
+            tells what it is. unseen_loader: whether it may be waiting for a loader; assumed_wait:
+            whether the shares count it as that.
     """
 
     shares: dict[str, float]
@@ -62,6 +63,7 @@ class Corrected(msgspec.Struct, frozen=True):
     profiled_step_ms: float | None = None
     unprofiled_step_ms: float | None = None
     unseen_loader: bool = False
+    assumed_wait: bool = False
 
 
 def correct(
@@ -132,6 +134,7 @@ def correct(
         step_ms=fmean(t.total for t in times) / 1e6 if steps else None,
         profiled_step_ms=fmean(steps) / 1e6 if steps and unprofiled_ns is not None else None,
         unprofiled_step_ms=unprofiled_ns / 1e6 if unprofiled_ns is not None and steps else None,
+        assumed_wait=before is not None and before.assumed,
     )
 
 

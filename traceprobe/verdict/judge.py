@@ -13,7 +13,7 @@ from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.compared_steps import timed_waits_ns
 from traceprobe.verdict.correction import correct, with_unseen_loader
-from traceprobe.verdict.made_before import made_before
+from traceprobe.verdict.made_before import made_before, may_be_queued
 from traceprobe.verdict.thresholds import Thresholds
 
 
@@ -38,7 +38,8 @@ def judge(
     """
     unprofiled_ms = None if unprofiled_ns is None else unprofiled_ns / 1e6
     timed = bool(timed_waits_ns(ranks))
-    before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, timed=timed)
+    queued = may_be_queued(ranks)
+    before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, timed=timed, queued=queued)
     drained = drift.find_drift(ranks, thresholds)
     corrected = correct(ranks, run, unprofiled_ns, profiled, drained, doubt, before)
     if load_ms is None and not timed:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from traceprobe.formatting import significant
+from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -15,13 +18,14 @@ class MadeBefore(msgspec.Struct, frozen=True):
     fill while a profiler starts.
 
     Args:
-        load_ms: time in which all workers together make the batches of a step.
+        load_ms: time in which all workers together make the batches of a step; None where that is
+            not known, and concluded from how much longer a step takes without a profiler.
         step_ms: the step in the capture.
         unseen_ms: waiting for data in a step without a profiler that the capture does not show;
             None where that step is no longer than the captured one.
     """
 
-    load_ms: float
+    load_ms: float | None
     step_ms: float
     unseen_ms: float | None
 
@@ -31,13 +35,25 @@ class MadeBefore(msgspec.Struct, frozen=True):
 
         At the loader's own pace, where that step is no longer than the captured one.
         """
-        if self.unseen_ms is None:
-            return 1 - self.step_ms / self.load_ms
-        return self.unseen_ms / (self.step_ms + self.unseen_ms)
+        if self.unseen_ms is not None:
+            return self.unseen_ms / (self.step_ms + self.unseen_ms)
+        return 0.0 if self.load_ms is None else 1 - self.step_ms / self.load_ms
+
+    @property
+    def assumed(self) -> bool:
+        """Whether nothing is known of the loader but that its workers make batches ahead."""
+        return self.load_ms is None
 
     @property
     def sentence(self) -> str:
         """What it means for the verdict."""
+        if self.load_ms is None:
+            return (
+                "batches that the loader's workers made before may have fed the recorded steps: "
+                f"a step took {significant(self.step_ms)} ms, and without the profiler it takes "
+                f"{significant(self.unseen_ms or 0.0)} ms longer, which no profiler does; these "
+                "count as waiting for data"
+            )
         fed = (
             "the recorded steps were fed from batches made before: the loader needs "
             f"{significant(self.load_ms)} ms for those of a step, and a step took "
@@ -57,18 +73,40 @@ def made_before(
     unprofiled_ms: float | None,
     *,
     timed: bool = False,
+    queued: bool = False,
 ) -> MadeBefore | None:
     """The same, where the times say so.
+
+    A step that takes far longer without the profiler is no step of the capture. Pauses of a host
+    and the clock of a GPU lengthen it by less than `queue_least`.
 
     Args:
         load_ms: None where nothing is known of the loader.
         step_ms, unprofiled_ms: the step with and without the profiler; None where not known.
         timed: whether waiting for data was timed without the profiler: then nothing has to be
             concluded from how long the loader needs.
+        queued: whether workers make batches ahead (`may_be_queued`).
     """
-    if load_ms is None or step_ms is None or unprofiled_ms is None or timed:
+    if step_ms is None or unprofiled_ms is None or timed:
         return None
+    if load_ms is None:
+        long = queued and unprofiled_ms >= FIXED.queue_least * step_ms
+        return MadeBefore(None, step_ms, unprofiled_ms - step_ms) if long else None
     if load_ms < FIXED.distortion * step_ms or load_ms > FIXED.loader_most * unprofiled_ms:
         return None
     longer = unprofiled_ms >= FIXED.distortion * step_ms
     return MadeBefore(load_ms, step_ms, unprofiled_ms - step_ms if longer else None)
+
+
+def may_be_queued(ranks: Sequence[Rank]) -> bool:
+    """Whether workers of a loader make batches ahead for the steps of a rank.
+
+    An iteration from one batch to the next may be only part of an update: it is shorter than a step
+    for another reason. Other marks do not count faster than updates.
+    """
+    return any(
+        rank.summary.host.loader_in_workers is True
+        and rank.step_marker is not None
+        and rank.step_marker.kind in ("user", "range", "optimizer")
+        for rank in ranks
+    )

@@ -475,6 +475,20 @@ class Constants(msgspec.Struct, frozen=True):
         "a loader that takes longer for its batches was stopped for a while",
         "a queue feeds the 30 steps around the profiled ones for no longer than its length",
     ] = 2.0
+    several_iterations: Annotated[
+        float,
+        "times the recorded step",
+        "a step without the profiler may be that of a program which counts several iterations as "
+        "one step",
+        "two are the fewest; host and profiler make either longer by less",
+    ] = 1.8
+    queue_least: Annotated[
+        float,
+        "times the recorded step",
+        "a step without the profiler, of a loader with workers of unknown pace, is as long because "
+        "it waits for them",
+        "between blocks of steps of one process the clock and a shared host vary by a third",
+    ] = 1.5
     loader_samples: Annotated[
         int, "samples", "enough to say which lines make a batch", "standard error of a half: 0.11"
     ] = 20
