@@ -227,6 +227,29 @@ def test_operators_that_one_mistake_alone_calls_name_it(tmp_path, operator, time
 
 
 @pytest.mark.parametrize(
+    ("fills", "zeros", "says"),
+    [
+        (24, 6, "use_deterministic_algorithms"),  # all 12 new tensors, and the 6 of zeros again
+        (17, 6, "Launch less"),  # one new tensor is not filled
+        (6, 6, "Launch less"),
+    ],
+)
+def test_memory_that_is_always_filled_tells_of_deterministic_algorithms(
+    tmp_path, fills, zeros, says
+):
+    calls = ["aten::empty"] * 12 + ["aten::zero_"] * zeros + ["aten::fill_"] * fills
+
+    def busy(script, at, k):
+        for place, name in enumerate(calls):
+            begin = at + 2 * MS + place * 4 * MS // len(calls)
+            script.operator(name, begin, begin + 3 * MS // len(calls))
+
+    host = finding(report_of(loop(busy), tmp_path), "host-overhead")
+    assert host.status == "fail"
+    assert says in host.advice
+
+
+@pytest.mark.parametrize(
     ("operator", "kernels", "says"),
     [
         ("aten::cudnn_convolution", 40, "cudnn.benchmark"),

@@ -85,6 +85,14 @@ _SIGNS = (
 )
 
 
+_NEW_MEMORY = ("aten::empty", "aten::empty_strided", "aten::resize_")
+_DETERMINISTIC = (
+    "Leave `torch.use_deterministic_algorithms` off but for runs that have to be repeated to the "
+    "bit: it fills all new memory, and takes slower kernels that sort. Where it has to stay on, "
+    "set `torch.utils.deterministic.fill_uninitialized_memory` to false."
+)
+
+
 def told_by_operators(evidence: Evidence, *, waits: bool = False) -> str:
     """What to do about the first such mistake; empty where none shows.
 
@@ -92,4 +100,16 @@ def told_by_operators(evidence: Evidence, *, waits: bool = False) -> str:
         waits: of those alone in which the host waits for the GPU.
     """
     shown = (sign for sign in _SIGNS if sign.shown_by(evidence.operators))
-    return next((sign.advice for sign in shown if sign.waits or not waits), "")
+    told = next((sign.advice for sign in shown if sign.waits or not waits), "")
+    return told or ("" if waits or not fills_new_memory(evidence.operators) else _DETERMINISTIC)
+
+
+def fills_new_memory(called: Mapping[str, OperatorPace]) -> bool:
+    """Whether all new memory is filled, as with deterministic algorithms, and not only zeros.
+
+    Each tensor that begins without values is then filled (with NaN, to tell reads of it), so that
+    there are at least as many such calls beside those of `zero_` as new tensors.
+    """
+    calls = {name: each.per_step for name, each in called.items()}
+    filled = calls.get("aten::fill_", 0.0) - calls.get("aten::zero_", 0.0)
+    return filled >= max(sum(calls.get(name, 0.0) for name in _NEW_MEMORY), FIXED.telling_calls)

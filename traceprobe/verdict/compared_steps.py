@@ -116,8 +116,8 @@ def _otherwise(times: float) -> str:
         times: how much longer the one without the profiler is.
     """
     parts = (
-        f", or a step of the program is {times:.0f} or more of these iterations (`--step` says what "
-        "marks one)"
+        f", or a step of the program is {times:.0f} or more of these iterations (`--step` says "
+        "what marks one)"
         if times >= FIXED.several_iterations
         else ""
     )
