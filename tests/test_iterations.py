@@ -12,6 +12,7 @@ from traceprobe.errors import UsageError
 from traceprobe.model.codes import UNKNOWN, Call, Kind
 from traceprobe.model.events import HOST_CALLS, frame
 from traceprobe.timeline import iterations
+from traceprobe.timeline.intervals import Intervals
 from traceprobe.timeline.step_markers import NEVER, StepMarker
 
 PITCH, LENGTH = 1_000, 500
@@ -227,7 +228,7 @@ def test_the_last_window_has_no_end_though_a_further_step_begins_without_gpu_wor
     assert rank.iterations[6].skip_reason == "no GPU work"
 
 
-def skipped(lengths, collectives=None, covered=None, before=None):
+def skipped(lengths, collectives=None, covered=None, before=None, waited=None):
     """Reasons for windows of these lengths; the last one is that of the last marker."""
     count = len(lengths)
     edges = np.concatenate([[0], np.cumsum(lengths)])
@@ -237,8 +238,35 @@ def skipped(lengths, collectives=None, covered=None, before=None):
         covered or [1.0] * count,
         array(collectives or [0] * count),
         before or [0.0] * count,
+        array(waited or [0] * count),
     )
     return [LAST if reason == LAST else reason and reason.split(":")[0] for reason in found]
+
+
+LATER = [(210, 220), (310, 320), (410, 420)]
+
+
+@pytest.mark.parametrize(
+    ("waits", "known"),
+    [
+        ([(50, 60), (110, 180), *LATER], [70, 10, 10, 10]),
+        ([(110, 180), *LATER], [0, 10, 10, 10]),  # the first of all: workers may start
+        ([(50, 130), *LATER], [0, 10, 10, 10]),
+        ([(50, 60), (110, 120), (120, 180), *LATER], [0, 10, 10, 10]),  # gone through once
+        ([(k + 10, k + 20) for k in range(0, 500, 50)], [20, 20, 20, 20]),
+        ([], [0, 0, 0, 0]),
+    ],
+)
+def test_a_wait_tells_of_a_slow_loader_once_it_runs(waits, known):
+    marker = marker_at([100, 200, 300, 400], [200, 300, 400, 500])
+    each = Intervals(array([t0 for t0, _ in waits]), array([t1 for _, t1 in waits]))
+    assert iterations.waits_of_running(marker, each).tolist() == known
+
+
+@pytest.mark.parametrize(("waited", "used"), [(0, False), (20, False), (21, True), (25, True)])
+def test_a_first_iteration_that_is_long_since_it_waits_for_a_running_loader_counts(waited, used):
+    reasons = skipped([51, 10, 10, 10, 10], waited=[waited, 0, 0, 0, 0])
+    assert (reasons[0] is None) is used
 
 
 @pytest.mark.parametrize(

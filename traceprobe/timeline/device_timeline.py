@@ -178,7 +178,8 @@ def _reasons(
         recorded / asked if asked else None
         for asked, recorded in zip(process.asked.tolist(), process.recorded.tolist(), strict=True)
     ]
-    return iterations.skip_reasons(windows, process.marker, covered, collectives, before)
+    waited = iterations.waits_of_running(process.marker, process.host.data_annotated)
+    return iterations.skip_reasons(windows, process.marker, covered, collectives, before, waited)
 
 
 def _observed(

@@ -21,7 +21,7 @@ from traceprobe.model.accounting import (
     WARM_UP,
 )
 from traceprobe.model.codes import UNKNOWN, Bools, Call, Int64s, Kind
-from traceprobe.timeline.intervals import per_window, union
+from traceprobe.timeline.intervals import Intervals, per_window, union
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
@@ -125,12 +125,32 @@ def launched_before(windows: GpuWindows, launched: Bools, t0: Int64s, t1: Int64s
     return part
 
 
+def waits_of_running(marker: StepMarker, waits: Intervals) -> Int64s:
+    """Host time inside waits for data in each iteration, ns, of a loader that runs already.
+
+    The first wait is for workers that start, and so is one after a loader has been gone through,
+    which shows as one wait more than iterations usually have.
+
+    Args:
+        waits: of the step thread, each for one batch.
+    """
+    count = len(marker.starts)
+    at = marker.iteration_at(waits.t0)
+    inside = at >= 0
+    ns = np.bincount(at[inside], (waits.t1 - waits.t0)[inside], count)
+    batches = np.bincount(at[inside], minlength=count)
+    begun = np.searchsorted(waits.t1, marker.starts, "right") > 0
+    usual = batches <= np.median(batches)
+    return np.where(begun & usual, ns, 0).astype(np.int64)
+
+
 def skip_reasons(
     windows: GpuWindows,
     marker: StepMarker,
     covered: list[float | None],
     collectives: Int64s,
     before: list[float],
+    waited: Int64s,
 ) -> list[str | None]:
     """Why each iteration is left out of the summary; None for those that are used.
 
@@ -138,6 +158,7 @@ def skip_reasons(
         covered: coverage of each iteration, None where it made no launches.
         collectives: collective kernels launched in each iteration.
         before: of each window, as `launched_before` has it.
+        waited: for a loader that runs already, of each iteration, as `waits_of_running` has it.
     """
     count = len(marker.starts)
     reasons: list[str | None] = [None] * count
@@ -170,7 +191,9 @@ def skip_reasons(
         first, rest = used[0], used[1:]
         length = dict(zip(windows.index.tolist(), np.diff(windows.edges).tolist(), strict=True))
         lengths = np.array([length[k] for k in rest])
-        if length[first] > max(WARM_UP * float(np.median(lengths)), float(lengths.max())):
+        if length[first] - waited[first] > max(
+            WARM_UP * float(np.median(lengths)), float(lengths.max())
+        ):
             reasons[first] = "warm-up: much longer than every other iteration"
         elif (
             len(set(collectives[rest].tolist())) == 1 and collectives[first] != collectives[rest[0]]
