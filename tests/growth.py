@@ -36,6 +36,7 @@ def assert_linear(prepare: Callable[[int], Callable[[], object]], size: int) -> 
         prepare: makes the work on an input of a size, which itself is not timed.
     """
     little, much = prepare(size // 2), prepare(2 * size)
+    gc.freeze()  # what other tests keep is not looked through before each measurement
     short = long = float("inf")
     for _ in range(ROUNDS):  # other processes may have had the caches and the memory bus
         long = min(long, _seconds(much))
