@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from tests.cli_runner import interruptible
+from tests.cli_runner import environment, interruptible
 from tests.test_profile import survivors, until
 from traceprobe.records.ablation import Ablation
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("pytorch")
 
 FAST = ["--trials", "2", "--seconds", "0.05", "--warmup", "2"]
 RECORDED = """
-import torch
+import tests.without_compiler, torch
 from traceprobe.capture import recorder
 
 torch.set_num_threads(1)
@@ -80,7 +80,7 @@ def bench(tmp_path):
             text=True,
             timeout=240,
             check=False,
-            **options,
+            **{"env": environment(), **options},
         )
 
     run.folder = folder

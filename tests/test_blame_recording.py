@@ -13,12 +13,13 @@ from collections import defaultdict
 import pytest
 
 import traceprobe
+from tests.cli_runner import environment
 
 pytestmark = [pytest.mark.usefixtures("pytorch"), pytest.mark.slow]
 
 FAST = ["--warmup", "2", "--most-warmup", "2", "--calibrate", "3", "--active", "4"]
 MODEL = """
-import time, torch
+import time, tests.without_compiler, torch
 torch.set_num_threads(1)
 
 class Block(torch.nn.Module):
@@ -117,6 +118,7 @@ def recorder_in(folder):
             text=True,
             timeout=240,
             check=False,
+            env=environment(),
         )
         assert done.returncode == 0, done.stderr
         return Recording(out, done)

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import causal as causal_page
 from tests.causal_records import DEVICE_BOUND, HOST_BOUND, make_causal, make_region
-from tests.cli_runner import write_trace
+from tests.cli_runner import environment, write_trace
 from tests.conftest import ROOT
 from tests.report_factory import make_report
 from traceprobe.capture.oracle.probe_plan import RankProbes
@@ -24,7 +24,7 @@ from traceprobe.render import terminal as document_terminal
 
 LOOP = """
 import sys, threading, time
-import torch
+import tests.without_compiler, torch
 from torch.utils.data import DataLoader, Dataset
 
 mode = sys.argv[1]
@@ -69,6 +69,7 @@ def bench(tmp_path, pytorch):
             text=True,
             timeout=300,
             check=False,
+            env=environment(),
         )
 
     return run

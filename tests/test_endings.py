@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc"),
 ]
 LOOP = """
-import multiprocessing, os, resource, signal, sys, time, torch
+import multiprocessing, os, resource, signal, sys, time, tests.without_compiler, torch
 torch.set_num_threads(1)
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

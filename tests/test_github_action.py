@@ -30,7 +30,7 @@ HOSTILE = (
 )
 
 TRAINING = """
-import torch
+import tests.without_compiler, torch
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -23,7 +23,7 @@ FAST = ("--warmup", "1", "--most-warmup", "1", "--calibrate", "2", "--active", "
 RANK = ("rank{}.json.gz", "rank{}.traceprobe.json")
 NAMES = {"rank0.json.gz", "rank0.traceprobe.json", "report.html", "report.json"}
 TRAIN = """
-import os, signal, sys, torch
+import os, signal, sys, tests.without_compiler, torch
 from torch.autograd import profiler
 from torch.profiler import ProfilerActivity, profile, schedule
 

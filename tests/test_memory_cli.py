@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("pytorch")
 
 WIDTH = 256
 PROGRAM = f"""
-import torch
+import tests.without_compiler, torch
 from traceprobe.capture import recorder
 
 torch.set_num_threads(1)

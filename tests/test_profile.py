@@ -16,7 +16,7 @@ import time
 import pytest
 
 import traceprobe
-from tests.cli_runner import interruptible
+from tests.cli_runner import environment, interruptible
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 
@@ -39,7 +39,7 @@ for epoch in range(EPOCHS):
 print("trained to the end")
 """
 RECORDED = """
-import os, torch
+import os, tests.without_compiler, torch
 from traceprobe.capture import recorder
 
 torch.set_num_threads(1)
@@ -110,6 +110,7 @@ def command(*arguments):
 
 
 def run(*arguments, **options):
+    options = {"env": environment(), **options}
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, timeout=240, check=False, **options
     )
@@ -271,6 +272,7 @@ def test_an_interrupt_ends_every_process_and_leaves_no_file(tmp_path, script):
     program = script(RECORDED.replace("AFTER", "import time; time.sleep(0.5)"))
     child = subprocess.Popen(
         command("-o", out, *FAST, "--", *program),
+        env=environment(),
         stderr=subprocess.PIPE,
         preexec_fn=interruptible,
     )
@@ -286,7 +288,9 @@ def test_an_interrupt_ends_every_process_and_leaves_no_file(tmp_path, script):
 @pytest.mark.slow
 def test_if_traceprobe_itself_is_killed_the_program_dies_too(tmp_path, script):
     program = script(RECORDED.replace("AFTER", "import time; time.sleep(0.5)"))
-    child = subprocess.Popen(command("-o", tmp_path / "out", *FAST, "--", *program))
+    child = subprocess.Popen(
+        command("-o", tmp_path / "out", *FAST, "--", *program), env=environment()
+    )
     until(lambda: survivors(program[1]))
     child.kill()
     child.wait()

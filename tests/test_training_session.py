@@ -144,7 +144,7 @@ def test_what_a_training_imports_is_light():
 
 
 LOOP = """
-import os, signal, sys, threading, time, torch
+import os, signal, sys, threading, time, tests.without_compiler, torch
 from pathlib import Path
 from traceprobe.integrations.settings import Settings
 from traceprobe.integrations.training_session import TrainingSession

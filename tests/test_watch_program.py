@@ -17,7 +17,7 @@ from tests.cli_runner import MODULE, environment, spawn
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pytorch")]
 
 LOOP = """
-import gc, os, signal, sys, time, torch
+import gc, os, signal, sys, time, tests.without_compiler, torch
 torch.set_num_threads(1)
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -27,14 +27,16 @@ def step():
     optimizer.step()
     time.sleep(0.01)
 """
+WITH_COMPILER = LOOP.replace("tests.without_compiler, ", "")
+"""As programs are, whose optimizers import the compiler of PyTorch."""
 
 
 @pytest.fixture
 def watched(tmp_path):
     """Runs a loop and returns how it ended and the record of it, None without one."""
 
-    def run(code, *options, **settings):
-        (tmp_path / "train.py").write_text(LOOP + textwrap.dedent(code))
+    def run(code, *options, loop=LOOP, **settings):
+        (tmp_path / "train.py").write_text(loop + textwrap.dedent(code))
         arguments = ("watch", "-f", "-o", "w.json", *options, "--", sys.executable, "train.py")
         done = spawn(*arguments, cwd=tmp_path, **settings)
         record = tmp_path / "w.json"
@@ -225,6 +227,7 @@ def test_metrics_are_there_while_the_run_goes_on(watched, tmp_path):
         assert os.path.exists("run.prom") and os.path.getsize("run.jsonl")
         """,
         *("--prometheus", "run.prom", "--jsonl", "run.jsonl"),
+        loop=WITH_COMPILER,
     )
     assert record["exit_code"] == 0
     text = (tmp_path / "run.prom").read_text()

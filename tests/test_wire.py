@@ -16,7 +16,7 @@ from traceprobe.capture.oracle.blocks import Unavailable
 PROGRAM = """
 import json, sys
 from pathlib import Path
-import torch
+import tests.without_compiler, torch
 import torch.distributed as dist
 from traceprobe.capture.oracle import ranks, wire
 
