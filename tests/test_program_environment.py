@@ -232,7 +232,7 @@ def test_a_program_of_another_python_starts_with_its_own_packages(tmp_path, comm
 
 TRAIN = """
 import json, os, sys
-import numpy, torch
+import numpy, tests.without_compiler, torch
 torch.set_num_threads(1)
 if "RANK" in os.environ:
     torch.distributed.init_process_group("gloo")
