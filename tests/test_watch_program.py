@@ -82,7 +82,7 @@ def test_a_slow_worker_is_named(watched):
 
         class Rows(Dataset):
             def __len__(self):
-                return 120
+                return 80
             def __getitem__(self, index):
                 time.sleep(0.2 if get_worker_info().id == 1 and index > 40 else 0.001)
                 return index
@@ -108,7 +108,7 @@ def test_an_evaluation_is_named(watched):
                 step()
                 if number % 25 == 20:
                     for _ in test:
-                        time.sleep(0.03)
+                        time.sleep(0.015)
         """
     )
     event = causes(record)["evaluation"]
