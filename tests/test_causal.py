@@ -53,7 +53,7 @@ for batch in loader:
     optimizer.step()
     optimizer.zero_grad()
 """
-FAST = ("--trials", "3", "--seconds", "0.3", "--warmup", "2")
+FAST = ("--trials", "3", "--seconds", "0.2", "--warmup", "2")
 
 
 @pytest.fixture
