@@ -101,7 +101,9 @@ def record(tmp_path):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    return recorder_in(tmp_path_factory.mktemp("plain"))(PLAIN, STEPS=100)
+    """With the compiler of PyTorch, as its optimizer would import it anywhere else."""
+    program = PLAIN.replace("tests.without_compiler, ", "")
+    return recorder_in(tmp_path_factory.mktemp("plain"))(program, STEPS=100)
 
 
 def recorder_in(folder):
