@@ -190,7 +190,6 @@ def test_where_the_host_is_ruled_out_the_next_candidate_decides(parts, bound):
     "parts",
     [
         {"forward": 22, "idle_host": 65, "communication": 13},
-        {"forward": 30, "idle_host": 45, "idle_data_wait": 25},
         {"forward": 40, "idle_host": 25, "communication": 18, "idle_data_wait": 17},
     ],
 )
@@ -202,6 +201,36 @@ def test_a_host_that_is_ruled_out_and_yet_idles_the_most_allows_no_verdict(parts
     (missing,) = decision.missing
     assert f"overhead takes {parts['idle_host']} %" in missing
     assert "no longer than without a profiler" in missing
+
+
+WAITS = {"forward": 30, "idle_host": 45, "idle_data_wait": 25}
+
+
+def test_what_a_profiler_slows_a_host_that_does_not_set_the_pace_is_waiting_without_it():
+    rank = records.rank(WAITS)
+    corrected = correct([rank], None, 100e6, HEAVY)
+    shares(corrected, compute=0.3, io=0.25 + 0.45 * 0.45, overhead=0.55 * 0.45)
+    assert "45 % of the overhead are taken for the profiler's" in corrected.notes[-1]
+    decision = decide(corrected, [rank], records.quality(), records.THRESHOLDS)
+    assert (decision.bound, decision.secondary) == ("io", None)
+
+
+@pytest.mark.parametrize(
+    ("parts", "data_wait_ms", "keeps_up"),
+    [
+        (WAITS, None, True),
+        (WAITS, 25, False),  # timed without the profiler
+        ({"forward": 51, "idle_host": 45, "idle_data_wait": 4}, None, False),
+        ({"forward": 20, "idle_host": 45, "idle_data_wait": 17, "communication": 18}, None, False),
+    ],
+)
+def test_nor_where_something_else_is_known_or_waited_for(parts, data_wait_ms, keeps_up):
+    rank = records.rank(parts)
+    if data_wait_ms is not None:
+        rank = replace(rank, timed_wait_ms=data_wait_ms)
+    corrected = correct([rank], None, 100e6, HEAVY, keeps_up=keeps_up)
+    assert corrected.overhead_ruled_out
+    assert corrected.shares["overhead"] == pytest.approx(0.45)
 
 
 def test_a_profiled_step_that_is_much_shorter_says_nothing_of_the_host():

@@ -24,6 +24,7 @@ from traceprobe.replay.graph import Shapes
 from traceprobe.replay.scenario import with_host
 from traceprobe.replay.simulate import simulate, simulate_all
 from traceprobe.replay.tasks import Floats, RankSchedule
+from traceprobe.verdict.thresholds import FIXED
 
 MOST_HOST, MOST_COLLECTIVES = 2.0, 3.0
 SAME = 2e-4
@@ -61,7 +62,7 @@ class HostBelief(msgspec.Struct, frozen=True):
     error: float
 
 
-PROFILED_HOST = {"kineto": HostBelief(0.55, 0.15), "nsys": HostBelief(0.85, 0.1)}
+PROFILED_HOST = {"kineto": HostBelief(FIXED.host_usual, 0.15), "nsys": HostBelief(0.85, 0.1)}
 """By the format that a profiler writes. See docs/whatif.md for the runs it was measured on."""
 AS_RECORDED = HostBelief(1.0, 0.1)
 """Where the step without a profiler is not known, and the one that was recorded counts."""

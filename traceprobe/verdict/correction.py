@@ -13,7 +13,7 @@ from statistics import fmean
 import msgspec
 from msgspec.structs import replace
 
-from traceprobe.formatting import duration
+from traceprobe.formatting import duration, percent
 from traceprobe.model.taxonomy import SHARES
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
@@ -23,6 +23,10 @@ from traceprobe.verdict.made_before import MadeBefore
 from traceprobe.verdict.step_times import Times, per_step
 from traceprobe.verdict.thresholds import FIXED
 
+_TAKEN_OVER = (
+    f"{percent(1 - FIXED.host_usual, 0)} of the overhead are taken for the profiler's, for which "
+    "the step waits for data without it"
+)
 MAX_NOTES = 4
 """Notes on single ranks, of which each may have two."""
 
@@ -74,6 +78,8 @@ def correct(
     drift: Drift | None = None,
     doubt: str | None = None,
     before: MadeBefore | None = None,
+    *,
+    keeps_up: bool = False,
 ) -> Corrected:
     """Correct and average the ranks.
 
@@ -84,6 +90,7 @@ def correct(
             what a few steps show, so known waits come before it.
         doubt: why the unprofiled step is not that of the profiled ones, where it may not be.
         before: that the steps were fed from batches made before; None where waits were timed.
+        keeps_up: whether the loader is known to make batches faster than steps use them.
     """
     waits_ns = timed_waits_ns(ranks)
     if before is not None and before.unseen_ms is not None:
@@ -119,6 +126,9 @@ def correct(
                 ranks, step_ns, unprofiled_ns, waits_ns, profiled, doubt, before
             )
             notes += compared.notes
+            if compared.host_ruled_out and not waits_ns and not keeps_up and _loader_next(times):
+                notes.append(_TAKEN_OVER)
+                times = [_taken_over(each) for each in times]
     shares, unexplained, skew = _shares(times, run)
     return Corrected(
         shares,
@@ -136,6 +146,23 @@ def correct(
         unprofiled_step_ms=unprofiled_ns / 1e6 if unprofiled_ns is not None and steps else None,
         assumed_wait=before is not None and before.assumed,
     )
+
+
+def _loader_next(times: Sequence[Times]) -> bool:
+    """Whether what ranks wait for most, beside their hosts, is data, and that is worth a word."""
+    waited = fmean(t.data_wait for t in times)
+    sent = fmean(t.communication + t.skew for t in times)
+    return waited > sent and waited >= FIXED.reported_idle * fmean(t.total for t in times)
+
+
+def _taken_over(times: Times) -> Times:
+    """Times of a loop that waits for its loader as much longer as the profiler slowed its host.
+
+    Its step is no shorter without the profiler, so that what sets its pace is not the host: the
+    host only has less to do until the next batch comes.
+    """
+    own = FIXED.host_usual * times.overhead
+    return replace(times, data_wait=times.data_wait + times.overhead - own, overhead=own)
 
 
 def _has_steps(rank: Rank) -> bool:

@@ -14,7 +14,7 @@ from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.compared_steps import timed_waits_ns
 from traceprobe.verdict.correction import correct, with_unseen_loader
 from traceprobe.verdict.made_before import made_before, may_be_queued
-from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 
 def judge(
@@ -41,7 +41,8 @@ def judge(
     queued = may_be_queued(ranks)
     before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, timed=timed, queued=queued)
     drained = drift.find_drift(ranks, thresholds)
-    corrected = correct(ranks, run, unprofiled_ns, profiled, drained, doubt, before)
+    steps = (unprofiled_ns, profiled, drained, doubt, before)
+    corrected = correct(ranks, run, *steps, keeps_up=_keeps_up(load_ms, unprofiled_ms))
     if load_ms is None and not timed:
         corrected = with_unseen_loader(corrected, ranks)
     decision = decide(corrected, ranks, quality, thresholds)
@@ -58,3 +59,8 @@ def judge(
         thresholds=thresholds.as_dict(),
         skew=UNSET if corrected.skew is None else round(corrected.skew, 6),
     )
+
+
+def _keeps_up(load_ms: float | None, step_ms: float | None) -> bool:
+    """Whether a loader is known to make batches faster than steps use them."""
+    return load_ms is not None and step_ms is not None and load_ms * FIXED.distortion < step_ms

@@ -751,6 +751,12 @@ class Constants(msgspec.Struct, frozen=True):
         "stalls without the profiler over those with it, that are worth a word",
         "chosen: what is measured twice differs by as much",
     ] = 1.05
+    host_usual: Annotated[
+        float,
+        "ratio",
+        "the host's time without PyTorch's profiler over that with it",
+        "docs/whatif.md: by the runs measured there",
+    ] = 0.55
     host_kept: Annotated[
         float,
         "ratio",
