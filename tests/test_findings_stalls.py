@@ -250,6 +250,23 @@ def test_memory_that_is_always_filled_tells_of_deterministic_algorithms(
 
 
 @pytest.mark.parametrize(
+    ("operator", "launches", "named"),
+    [("aten::normal_", False, True), ("aten::normal_", True, False), ("aten::sort", False, False)],
+)
+def test_random_numbers_that_the_cpu_draws_are_told(tmp_path, operator, launches, named):
+    def busy(script, at, k):
+        begin = at + 2 * MS
+        script.operator(operator, begin, begin + 4 * MS)
+        if launches:
+            script.op("kernel", begin + 3_000, begin + 5_000, (begin + 1_000, begin + 1_500))
+
+    host = finding(report_of(loop(busy), tmp_path), "host-overhead")
+    assert host.status == "fail"
+    assert host.advice.startswith("Draw random numbers on the GPU") is named
+    assert ("for 4.00 ms" in host.advice) is named
+
+
+@pytest.mark.parametrize(
     ("operator", "kernels", "says"),
     [
         ("aten::cudnn_convolution", 40, "cudnn.benchmark"),

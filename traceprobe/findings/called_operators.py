@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.formatting import significant
 from traceprobe.records.operator_calls import OperatorPace
 from traceprobe.verdict.thresholds import FIXED
 
@@ -85,6 +86,10 @@ _SIGNS = (
 )
 
 
+_DRAWS = frozenset(
+    f"aten::{name}_"
+    for name in ("normal", "uniform", "bernoulli", "random", "exponential", "log_normal")
+)
 _NEW_MEMORY = ("aten::empty", "aten::empty_strided", "aten::resize_")
 _DETERMINISTIC = (
     "Leave `torch.use_deterministic_algorithms` off but for runs that have to be repeated to the "
@@ -102,6 +107,18 @@ def told_by_operators(evidence: Evidence, *, waits: bool = False) -> str:
     shown = (sign for sign in _SIGNS if sign.shown_by(evidence.operators))
     told = next((sign.advice for sign in shown if sign.waits or not waits), "")
     return told or ("" if waits or not fills_new_memory(evidence.operators) else _DETERMINISTIC)
+
+
+def drawn_on_the_host(evidence: Evidence) -> str:
+    """That random numbers are drawn on the CPU, where that takes time worth a word; else empty."""
+    drawn = [each for name, each in evidence.operators.items() if name in _DRAWS]
+    ms = sum(each.per_step * each.host_us for each in drawn if not each.operations) / 1e3
+    if evidence.on_cpu or evidence.flag(ms) == "pass":
+        return ""
+    return (
+        "Draw random numbers on the GPU (`torch.randn_like`, `torch.rand(..., device='cuda')`): "
+        f"the CPU does it for {significant(ms)} ms {evidence.per}. "
+    )
 
 
 def fills_new_memory(called: Mapping[str, OperatorPace]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from traceprobe.findings.called_operators import drawn_on_the_host
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.h2d_exposed import UPDATED
 from traceprobe.findings.owned_time import copy_sites
@@ -47,7 +48,8 @@ def h2d_pageable(evidence: Evidence) -> Answer:
         evidence.saving(most, "h2d", *(["idle_data_wait"] if handed else [])) if warned else None,
         UPDATED
         if evidence.cpu_update_ms
-        else "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
+        else f"{drawn_on_the_host(evidence)}Set `pin_memory=True` on the DataLoader, or pin the "
+        "tensors that you copy yourself.",
         copy_sites(evidence.owners, "Pageable -> Device"),
         # Pinned copies do not make the host wait.
         Changes(

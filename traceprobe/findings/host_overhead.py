@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from msgspec import UNSET
 
-from traceprobe.findings.called_operators import told_by_operators
+from traceprobe.findings.called_operators import drawn_on_the_host, told_by_operators
 from traceprobe.findings.device_waits import device_waits
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.graph_breaks import compiled_regions
@@ -109,7 +109,9 @@ def host_overhead(evidence: Evidence) -> Answer:
             evidence.worst("idle_host", "idle_latency"),
         ],
         evidence.saving(left, *HOST_IDLE),
-        _OFFLOADED if moved else told_by_operators(evidence) or _advice(evidence),
+        _OFFLOADED
+        if moved
+        else drawn_on_the_host(evidence) + (told_by_operators(evidence) or _advice(evidence)),
         _without(sites, told, left) if named else sites,
         None if moved else fewer_launches(evidence),
     )

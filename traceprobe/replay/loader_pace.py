@@ -126,12 +126,15 @@ def _made_by_the_host(report: Report, rank: Rank) -> bool:
     Where steps wait for a loader of its own, they take as long as it does, and the profiler, which
     slows the host, only leaves less to wait for. Steps that got longer although they wait are those
     of a host that is at work meanwhile. Where only the profiled step is known, a wait that bounds
-    the run is taken for a loader's, and a shorter one for the host's.
+    the run is taken for a loader's, and a shorter one for the host's. A loader whose own ranges are
+    in the trace is not waited for outside of them.
     """
     effect = report.quality.observer_effect
     waited, inferred = rank.summary.partition_ns["idle_data_wait"], rank.summary.host
     if not waited or inferred.data_wait_inferred_ns <= FIXED.mostly_inferred * waited:
         return False
+    if inferred.loader_in_workers is True:
+        return True
     if effect is None:
         return report.verdict.shares["io"] < report.verdict.thresholds["bound"]
     return effect.ratio > OWN_PACE
