@@ -63,22 +63,25 @@ class Pass:
         self.node("torch::autograd::AccumulateGrad", *inner, kernels=kernels)
 
 
-def run(folder, layers, *, second=None, zeroes=False, update_between=False):
+def run(folder, layers, *, more=(), zeroes=False, update_between=False, clears=0):
     """Steps of a forward pass, a backward one, and an update.
 
     Args:
         layers: of each layer of the pass its products and how its gradient is accumulated.
-        second: the same of a second pass in each step, behind another forward operation.
+        more: the same of further passes in each step, each behind another forward operation.
         zeroes: whether gradients are set to zero after the update.
-        update_between: whether there is an update before the second pass too.
+        update_between: whether there is an update before each further pass too.
+        clears: gradients that are set to zero behind each pass.
     """
     script = Script()
     for step in range(STEPS):
         t = 2 * MS * (step + 1)
         script.range(f"ProfilerStep#{step}", t, t + 2 * MS - 1_000)
         device = [t + 5_000]
-        for n, chosen in enumerate([layers, second] if second else [layers]):
-            at = t + n * 900_000
+        passes = [layers, *more]
+        apart = 1_800_000 // len(passes)
+        for n, chosen in enumerate(passes):
+            at = t + n * apart
             script.operator("aten::linear", at + 2_000, at + 8_000, sequence=10 * step + n)
             begin = max(device[0], at + 5_000)
             call = (at + 4_000, at + 5_000)
@@ -87,8 +90,11 @@ def run(folder, layers, *, second=None, zeroes=False, update_between=False):
             through = Pass(script, at + 20_000, device)
             for products, accumulated in chosen:
                 through.weight(products, accumulated)
-            if n or not second or update_between:
-                now = at + 700_000
+            for cleared in range(clears):
+                begin = at + apart - 150_000 + cleared * 1_000
+                script.operator("aten::zero_", begin, begin + 500)
+            if n == len(more) or update_between:
+                now = at + apart - 200_000
                 script.range("Optimizer.step#AdamW.step", now, now + 20_000)
                 begin = max(device[0], now + 6_000)
                 call = (now + 5_000, now + 6_000)
@@ -136,14 +142,39 @@ def test_gradients_that_are_set_to_zero_are_used(tmp_path):
 
 def test_a_second_pass_before_the_update_adds_to_the_first(tmp_path):
     both = [(2, "anew"), (2, "anew")]
-    assert run(tmp_path, both, second=[(2, "anew"), (2, "adds")]) is UNSET
+    assert run(tmp_path, both, more=[[(2, "anew"), (2, "adds")]]) is UNSET
 
 
 def test_a_pass_after_the_update_of_another_network_is_looked_at(tmp_path):
     """As of a generator whose loss goes through the discriminator, updated right before."""
     both = [(2, "anew"), (2, "anew")]
-    found = run(tmp_path, both, second=[(2, "adds"), (2, "anew")], update_between=True)
+    found = run(tmp_path, both, more=[[(2, "adds"), (2, "anew")]], update_between=True)
     assert found.total_ns == found.iterations * (PRODUCT_US + ADD_US) * 1_000
+
+
+ATTACK = [*[(1, "adds")] * 8, (1, "anew")]
+"""The gradient of the input comes last, and is cleared behind each pass."""
+TRAINS = [(1, "anew")] * 8
+
+
+@pytest.mark.parametrize(
+    ("passes", "clears", "unused"),
+    [
+        ([ATTACK, ATTACK, TRAINS], 1, 16),
+        ([ATTACK, ATTACK, TRAINS], 0, 16),
+        ([ATTACK, ATTACK, TRAINS], 8, 0),  # as `zero_grad(set_to_none=False)`
+        ([ATTACK, [(1, "adds")] * 8], 0, 8),  # adds to what it had, and the update may use it
+        ([ATTACK, ATTACK, TRAINS[1:]], 0, 8),  # not all of them begin anew
+    ],
+)
+def test_sums_that_are_thrown_away_before_an_update_are_unused(tmp_path, passes, clears, unused):
+    first, *more = passes
+    found = run(tmp_path, first, more=more, clears=clears)
+    if not unused:
+        assert found is UNSET
+        return
+    assert found.gradients == unused * found.iterations
+    assert found.total_ns == found.iterations * unused * (PRODUCT_US + ADD_US) * 1_000
 
 
 def test_the_rank_with_most_of_it_counts():

@@ -11,7 +11,8 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
     "unused-gradients",
     title="Gradients are computed that no update uses",
     definition="In the first backward pass after an update, the gradients that are added to older "
-    "ones where others begin anew, in a program that sets nothing to zero between its passes. "
+    "ones where others begin anew, and those of the passes after it up to one that begins as many "
+    "anew before any update, in a program that sets next to nothing to zero between its passes. "
     "Duration of the kernels for them: all of them after the last gradient that begins anew; "
     "before it, what adds them, casts them and computes them: of several matrix products in one "
     "node those that are called `wgrad`, or half. Of the rank with most of it. The saving is all "
@@ -40,6 +41,7 @@ def unused_gradients(evidence: Evidence) -> Answer:
         "Call `requires_grad_(False)` on the parameters that no optimizer has: the frozen base "
         "under adapters, the backbone under a new head. Where two networks take turns, run the one "
         "that is not updated under `torch.no_grad()`, or freeze it where gradients go through it. "
-        "If they were meant to learn, give them to the optimizer.",
+        "For gradients of inputs alone, as in an attack, call `torch.autograd.grad` with them. If "
+        "the parameters were meant to learn, give them to the optimizer.",
         changes=left_out(evidence, found, "backward", part),
     )

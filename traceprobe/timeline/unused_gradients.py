@@ -4,8 +4,10 @@ The backward pass gives a parameter its gradient, or adds to the one that it has
 `zero_grad()` takes away those of its own parameters. Hence a parameter whose gradient is added to
 in the first pass after an update, where others begin anew, is in no optimizer that was zeroed, or
 belongs to another network, whose gradients are zeroed before its own pass: nobody uses the sum.
-Gradients that are set to zero instead of taken away are added to as well: of a program that sets
-anything to zero between its passes nothing is told.
+So are the sums of all passes that follow, up to one which begins as many gradients anew before any
+update, as that of a training step does after the passes of an attack on its inputs.
+Gradients that are set to zero instead of taken away are added to as well: of a program that sets to
+zero between its passes more than a few of what it adds to nothing is told.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _CAST = f"{NODE}ToCopyBackward"
 _ADDS, _BEGINS = "aten::add_", "aten::detach"
 """What accumulating a gradient calls: one that begins anew is detached, and a hook may add it to
 something else then."""
-_ZEROES = ("aten::zero_", "aten::_foreach_zero_")
+_ZEROES, _ZEROES_MANY = "aten::zero_", "aten::_foreach_zero_"
+_FEW = 0.2
+"""Gradients set to zero, over those that are added to, at most: an attack clears its input's."""
 _OF_WEIGHTS = "wgrad"
 """What libraries call a convolution's product for its weights; the other is `dgrad`."""
 _NEAR = 6
@@ -66,7 +70,7 @@ def unused_gradients(
     if adding.is_empty():
         return None
     program = program_operators(ops, process.operators, names)
-    if not rows_named(program, names, lambda name: name in _ZEROES).is_empty():
+    if not rows_named(program, names, lambda name: name == _ZEROES_MANY).is_empty():
         return None
     judged = np.unique(marker.iteration_at(ops["launch_t0"].to_numpy()))
     judged = judged[judged != UNKNOWN]
@@ -79,12 +83,15 @@ def unused_gradients(
         if not gradients.adds.any():
             continue
         kernels = _Kernels(ops.filter(of_thread), gradients, names)
-        for first, end in gradients.first_passes(program, fresh):
-            alike = gradients.adds[first:end].any() and gradients.anew[first:end].any()
-            if alike and marker.iteration_at(gradients.nodes.t0[[first]])[0] in judged:
+        for passes in gradients.between_updates(program, fresh):
+            if marker.iteration_at(gradients.nodes.t0[[passes[0][0]]])[0] not in judged:
+                continue
+            for first, end in gradients.unused(passes):
                 count += int(gradients.adds[first:end].sum())
                 wasted.append(kernels.wasted(first, end))
-    if not count:
+    zeroed = rows_named(program, names, lambda name: name == _ZEROES)
+    cleared = np.isin(marker.iteration_at(zeroed["t0"].to_numpy()), judged).sum()
+    if not count or cleared > _FEW * count:
         return None
     ns, number = (sum(each) for each in zip(*wasted, strict=True))
     return UnusedGradients(round(ns), round(number), count, len(judged))
@@ -104,20 +111,39 @@ class _Gradients:
         self.anew: Bools = accumulates & self.nodes.holding(_BEGINS)
         self.adds: Bools = accumulates & ~self.anew & self.nodes.holding(_ADDS)
 
-    def first_passes(self, program: pl.DataFrame, fresh: Int64s) -> Iterator[tuple[int, int]]:
-        """First nodes, and ends, of passes that are the first after an update.
+    def between_updates(
+        self, program: pl.DataFrame, fresh: Int64s
+    ) -> Iterator[list[tuple[int, int]]]:
+        """Nodes (first, end) of passes with gradients; those without an update between together.
 
         Args:
             fresh: ascending times of updates.
         """
-        before = np.iinfo(np.int64).min
+        group: list[tuple[int, int]] = []
         for first, end in self.nodes.passes(program):
             if not (self.adds | self.anew)[first:end].any():
                 continue
+            before = int(self.nodes.t1[group[-1][1] - 1]) if group else np.iinfo(np.int64).min
             last, now = np.searchsorted(fresh, [before, self.nodes.t0[first]]).tolist()
-            if now > last:
-                yield first, end
-            before = int(self.nodes.t1[end - 1])
+            if now > last and group:
+                yield group
+                group = []
+            group.append((first, end))
+        if group:
+            yield group
+
+    def unused(self, passes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of such passes that add to gradients which nobody uses.
+
+        They are the first, where it adds to some and begins others anew, and those after it, as far
+        as one follows that begins as many anew.
+        """
+        added = [int(self.adds[first:end].sum()) for first, end in passes]
+        begun = [int(self.anew[first:end].sum()) for first, end in passes]
+        if not added[0] or not begun[0]:
+            return []
+        until = next((k for k, new in enumerate(begun) if k and new >= added[0]), 1)
+        return [each for each, adds in zip(passes[:until], added, strict=False) if adds]
 
 
 class _Kernels:
