@@ -6,8 +6,8 @@ in the first pass after an update, where others begin anew, is in no optimizer t
 belongs to another network, whose gradients are zeroed before its own pass: nobody uses the sum.
 So are the sums of all passes that follow, up to one which begins as many gradients anew before any
 update, as that of a training step does after the passes of an attack on its inputs.
-Gradients that are set to zero instead of taken away are added to as well: of a program that sets to
-zero between its passes more than a few of what it adds to nothing is told.
+Gradients that are set to zero instead of taken away are added to as well: of a program that sets
+anything to zero between its passes nothing is told, but for the few of an attack.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def unused_gradients(
     judged = judged[judged != UNKNOWN]
     updates = ops.filter(pl.col("phase") == int(Phase.OPTIMIZER))["launch_t0"].to_numpy()
     fresh = np.sort(np.concatenate([updates, marker.starts]))
-    count, wasted = 0, []
+    count, wasted, thrown_away = 0, [], False
     for thread in adding["thread"].unique().to_list():
         of_thread = pl.col("thread") == thread
         gradients = _Gradients(process.operators.filter(of_thread), names)
@@ -86,12 +86,14 @@ def unused_gradients(
         for passes in gradients.between_updates(program, fresh):
             if marker.iteration_at(gradients.nodes.t0[[passes[0][0]]])[0] not in judged:
                 continue
-            for first, end in gradients.unused(passes):
+            unused = gradients.unused(passes)
+            thrown_away |= len(unused) > 1
+            for first, end in unused:
                 count += int(gradients.adds[first:end].sum())
                 wasted.append(kernels.wasted(first, end))
     zeroed = rows_named(program, names, lambda name: name == _ZEROES)
     cleared = np.isin(marker.iteration_at(zeroed["t0"].to_numpy()), judged).sum()
-    if not count or cleared > _FEW * count:
+    if not count or cleared > thrown_away * _FEW * count:
         return None
     ns, number = (sum(each) for each in zip(*wasted, strict=True))
     return UnusedGradients(round(ns), round(number), count, len(judged))
