@@ -138,10 +138,15 @@ def unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options: 
         return False
     ratio = max(profiled / unprofiled_ms, unprofiled_ms / profiled)
     if ratio > FIXED.implausible_ratio and options.unprofiled_step_ms is not None:
+        several = (
+            f", or say with --step what marks one: that is as long as {ratio:.0f} of those found"
+            if unprofiled_ms > profiled
+            else ""
+        )
         raise UsageError(
             f"--unprofiled-step-ms {plain(unprofiled_ms)}: a step in the trace lasts "
             f"{significant(profiled)} ms, and no profiler makes so much of a difference; give "
-            "milliseconds of one step"
+            f"milliseconds of one step{several}"
         )
     return ratio > FIXED.implausible_ratio
 
