@@ -469,6 +469,17 @@ def test_a_short_wait_that_nothing_names_is_the_hosts(wait_ns, wait, own_pace):
     assert prepare(traceprobe.analyze(memory.trace(loop.scenario()))).late_loader == own_pace
 
 
+def test_a_loader_is_not_waited_for_outside_of_its_ranges():
+    work = {"forward_ns": 1_000_000, "backward_ns": 1_500_000, "optimizer_ns": 300_000}
+    loop = Loop(steps=8, data_wait_ns=2_000_000, wait="between", **work)
+    report = traceprobe.analyze(memory.trace(loop.scenario()))
+    assert prepare(report).late_loader
+    (rank,) = report.ranks
+    host = replace(rank.summary.host, loader_in_workers=True)
+    named = replace(rank, summary=replace(rank.summary, host=host))
+    assert not prepare(replace(report, ranks=[named])).late_loader
+
+
 @pytest.mark.parametrize(("unprofiled", "own_pace"), [(1.0, True), (0.8, False)])
 def test_steps_that_are_longer_but_for_their_waits_wait_for_no_pace(tmp_path, unprofiled, own_pace):
     """A loader that keeps up with steps without a profiler is ahead of those that it slows."""
