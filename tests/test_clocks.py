@@ -184,7 +184,7 @@ def test_a_step_without_a_profiler_in_another_unit_is_refused(tmp_path, wrong):
 def test_a_step_of_many_iterations_may_be_a_mark_that_was_not_found(tmp_path):
     scenario, expected = training_loop(**SYNCHRONISED)
     trace = read(scenario, tmp_path)
-    with pytest.raises(UsageError, match=r"with --step what marks one: .* 25 of those found"):
+    with pytest.raises(UsageError, match=r"as long as 25 of the steps found: .* with --step"):
         analyze(trace, Options(unprofiled_step_ms=25 * expected.window_ns / MS))
 
 

@@ -207,30 +207,41 @@ WAITS = {"forward": 30, "idle_host": 45, "idle_data_wait": 25}
 
 
 def test_what_a_profiler_slows_a_host_that_does_not_set_the_pace_is_waiting_without_it():
-    rank = records.rank(WAITS)
-    corrected = correct([rank], None, 100e6, HEAVY)
+    decision, corrected, terms = records.judge_parts([records.rank(WAITS)], None, HEAVY, 100)
     shares(corrected, compute=0.3, io=0.25 + 0.45 * 0.45, overhead=0.55 * 0.45)
-    assert "45 % of the overhead are taken for the profiler's" in corrected.notes[-1]
-    decision = decide(corrected, [rank], records.quality(), records.THRESHOLDS)
+    assert "45 % of late launches are attributed to the profiler" in corrected.notes[-1]
     assert (decision.bound, decision.secondary) == ("io", None)
+    assert {t.name: t.value for t in terms}["taken-over"] == pytest.approx(-0.45 * 0.45, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("parts", "data_wait_ms", "keeps_up"),
+    ("parts", "facts", "keeps_up"),
     [
-        (WAITS, None, True),
-        (WAITS, 25, False),  # timed without the profiler
-        ({"forward": 51, "idle_host": 45, "idle_data_wait": 4}, None, False),
-        ({"forward": 20, "idle_host": 45, "idle_data_wait": 17, "communication": 18}, None, False),
+        (WAITS, {}, True),
+        (WAITS, {"timed_wait_ms": 25}, False),  # timed without the profiler
+        (WAITS, {"host": records.host(loader_in_process=True)}, False),
+        ({"forward": 36, "idle_host": 45, "idle_data_wait": 19}, {}, False),
+        ({"forward": 10, "idle_host": 45, "idle_data_wait": 22, "communication": 23}, {}, False),
+        ({"forward": 30, "idle_latency": 45, "idle_data_wait": 25}, {}, False),  # on their way
     ],
 )
-def test_nor_where_something_else_is_known_or_waited_for(parts, data_wait_ms, keeps_up):
-    rank = records.rank(parts)
-    if data_wait_ms is not None:
-        rank = replace(rank, timed_wait_ms=data_wait_ms)
+def test_nor_where_something_else_is_known_or_waited_for(parts, facts, keeps_up):
+    facts = dict(facts)
+    waited = facts.pop("timed_wait_ms", None)
+    rank = records.rank(parts, **facts)
+    if waited is not None:
+        rank = replace(rank, timed_wait_ms=waited)
     corrected = correct([rank], None, 100e6, HEAVY, keeps_up=keeps_up)
     assert corrected.overhead_ruled_out
     assert corrected.shares["overhead"] == pytest.approx(0.45)
+    assert not corrected.taken_over
+
+
+def test_pauses_of_the_host_last_as_long_with_a_profiler():
+    steps = records.rank(WAITS).summary.steps
+    rank = records.rank(WAITS, host=records.host(pause_ns=15_000_000 * steps))
+    corrected = correct([rank], None, 100e6, HEAVY)
+    shares(corrected, compute=0.3, io=0.25 + 0.45 * 0.3, overhead=0.45 - 0.45 * 0.3)
 
 
 def test_a_profiled_step_that_is_much_shorter_says_nothing_of_the_host():

@@ -227,17 +227,18 @@ def test_operators_that_one_mistake_alone_calls_name_it(tmp_path, operator, time
 
 
 @pytest.mark.parametrize(
-    ("fills", "zeros", "says"),
+    ("new", "fills", "zeros", "says"),
     [
-        (24, 6, "use_deterministic_algorithms"),  # all 12 new tensors, and the 6 of zeros again
-        (17, 6, "Launch less"),  # one new tensor is not filled
-        (6, 6, "Launch less"),
+        (12, 24, 6, "use_deterministic_algorithms"),  # all new tensors, and those of zeros again
+        (12, 17, 6, "Launch less"),  # one new tensor is not filled
+        (12, 6, 6, "Launch less"),
+        (3, 17, 0, "Launch less"),  # masks that are filled, beside compiled code that allocates
     ],
 )
 def test_memory_that_is_always_filled_tells_of_deterministic_algorithms(
-    tmp_path, fills, zeros, says
+    tmp_path, new, fills, zeros, says
 ):
-    calls = ["aten::empty"] * 12 + ["aten::zero_"] * zeros + ["aten::fill_"] * fills
+    calls = ["aten::empty"] * new + ["aten::zero_"] * zeros + ["aten::fill_"] * fills
 
     def busy(script, at, k):
         for place, name in enumerate(calls):

@@ -249,18 +249,17 @@ LATER = [(210, 220), (310, 320), (410, 420)]
 @pytest.mark.parametrize(
     ("waits", "known"),
     [
-        ([(50, 60), (110, 180), *LATER], [70, 10, 10, 10]),
+        ([(50, 60), (110, 180), *LATER], [60, 10, 10, 10]),  # the device works until 120
         ([(110, 180), *LATER], [0, 10, 10, 10]),  # the first of all: workers may start
-        ([(50, 130), *LATER], [0, 10, 10, 10]),
         ([(50, 60), (110, 120), (120, 180), *LATER], [0, 10, 10, 10]),  # gone through once
-        ([(k + 10, k + 20) for k in range(0, 500, 50)], [20, 20, 20, 20]),
+        ([(50, 60), (90, 140), *LATER], [20, 10, 10, 10]),  # from the step before into this window
         ([], [0, 0, 0, 0]),
     ],
 )
 def test_a_wait_tells_of_a_slow_loader_once_it_runs(waits, known):
-    marker = marker_at([100, 200, 300, 400], [200, 300, 400, 500])
+    edges, busy = array([100, 200, 300, 400, 500]), Intervals(array([100]), array([120]))
     each = Intervals(array([t0 for t0, _ in waits]), array([t1 for _, t1 in waits]))
-    assert iterations.waits_of_running(marker, each).tolist() == known
+    assert iterations.waits_of_running(edges, each, busy).tolist() == known
 
 
 @pytest.mark.parametrize(("waited", "used"), [(0, False), (20, False), (21, True), (25, True)])

@@ -70,8 +70,9 @@ def test_workers_of_unknown_pace_may_have_made_them(step, unprofiled, timed, que
 def judged(tmp_path):
     """The report of a recording of a loop that hardly waits, with a loader of such items."""
 
-    def judge(item_ms, unprofiled_ms, rename=("", ""), **facts):
+    def judge(item_ms, unprofiled_ms, rename=("", ""), updates=False, **facts):
         work = {"forward_ns": 800_000, "backward_ns": 1_200_000, "launch_gap_ns": 200_000}
+        work["optimizer_ns"] = 100_000 if updates else 0
         loop = Loop(steps=9, data_wait_ns=20_000, wait="loader", **work)
         path = kineto.write(loop.scenario(), tmp_path / "trace.json")
         document = json.loads(path.read_text().replace(*rename))
@@ -163,8 +164,8 @@ def test_long_steps_of_a_loop_that_was_timed_are_left_out_of_its_calibration(
 
 
 def test_steps_far_longer_without_the_profiler_may_wait_for_workers(judged):
-    step_ms = judged(None, 3.0).quality.observer_effect.profiled_step_ms
-    found = judged(None, 2 * step_ms)
+    step_ms = judged(None, 3.0, updates=True).quality.observer_effect.profiled_step_ms
+    found = judged(None, 2 * step_ms, updates=True)
     assert (found.verdict.bound, found.verdict.confidence <= 0.3) == ("io", True)
     assert found.verdict.headline.startswith("Possibly I/O-bound")
     assert found.verdict.shares["io"] == pytest.approx(0.5, abs=0.02)
@@ -173,17 +174,17 @@ def test_steps_far_longer_without_the_profiler_may_wait_for_workers(judged):
 
 
 @pytest.mark.parametrize(
-    ("times", "rename"),
+    ("times", "rename", "updates"),
     [
-        (1.3, ("", "")),
-        (2.0, ("_MultiProcessing", "_SingleProcess")),
-        (2.0, ('"step ', '"o ')),
+        (1.3, ("", ""), True),
+        (2.0, ("_MultiProcessing", "_SingleProcess"), True),
+        (2.0, ("", ""), False),
     ],
+    ids=["a pause", "no workers", "batches that may be only part of an update"],
 )
-def test_nor_where_something_else_may_explain_it(judged, times, rename):
-    """A pause, a loader without workers, and batches that may be only part of an update."""
-    step_ms = judged(None, 3.0).quality.observer_effect.profiled_step_ms
-    found = judged(None, times * step_ms, rename)
+def test_nor_where_something_else_may_explain_it(judged, times, rename, updates):
+    step_ms = judged(None, 3.0, updates=updates).quality.observer_effect.profiled_step_ms
+    found = judged(None, times * step_ms, rename, updates)
     assert found.verdict.bound != "io"
     assert found.quality.observer_effect.other_conditions
     assert status(found, "data-wait") == "pass"

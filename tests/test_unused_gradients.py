@@ -165,6 +165,8 @@ TRAINS = [(1, "anew")] * 8
         ([ATTACK, ATTACK, TRAINS], 8, 0),  # as `zero_grad(set_to_none=False)`
         ([ATTACK, [(1, "adds")] * 8], 0, 8),  # adds to what it had, and the update may use it
         ([ATTACK, ATTACK, TRAINS[1:]], 0, 8),  # not all of them begin anew
+        ([ATTACK, [(1, "adds")] * 9, TRAINS], 1, 17),  # the input's is set to zero, and added to
+        ([[*[(1, "adds")] * 8, *TRAINS], TRAINS, TRAINS], 0, 8),  # a network's second loss
     ],
 )
 def test_sums_that_are_thrown_away_before_an_update_are_unused(tmp_path, passes, clears, unused):

@@ -93,8 +93,9 @@ _DRAWS = frozenset(
 _NEW_MEMORY = ("aten::empty", "aten::empty_strided", "aten::resize_")
 _DETERMINISTIC = (
     "Leave `torch.use_deterministic_algorithms` off but for runs that have to be repeated to the "
-    "bit: it fills all new memory, and takes slower kernels that sort. Where it has to stay on, "
-    "set `torch.utils.deterministic.fill_uninitialized_memory` to false."
+    "bit: it fills all new memory, and takes slower kernels (sorts instead of atomic additions). "
+    "Where it has to stay on, set `torch.utils.deterministic.fill_uninitialized_memory` to "
+    "`False`."
 )
 
 
@@ -129,4 +130,5 @@ def fills_new_memory(called: Mapping[str, OperatorPace]) -> bool:
     """
     calls = {name: each.per_step for name, each in called.items()}
     filled = calls.get("aten::fill_", 0.0) - calls.get("aten::zero_", 0.0)
-    return filled >= max(sum(calls.get(name, 0.0) for name in _NEW_MEMORY), FIXED.telling_calls)
+    new = sum(calls.get(name, 0.0) for name in _NEW_MEMORY)
+    return filled >= new >= FIXED.telling_calls

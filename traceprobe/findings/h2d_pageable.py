@@ -48,8 +48,8 @@ def h2d_pageable(evidence: Evidence) -> Answer:
         evidence.saving(most, "h2d", *(["idle_data_wait"] if handed else [])) if warned else None,
         UPDATED
         if evidence.cpu_update_ms
-        else f"{drawn_on_the_host(evidence)}Set `pin_memory=True` on the DataLoader, or pin the "
-        "tensors that you copy yourself.",
+        else (drawn_on_the_host(evidence) if warned else "")
+        + "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
         copy_sites(evidence.owners, "Pageable -> Device"),
         # Pinned copies do not make the host wait.
         Changes(

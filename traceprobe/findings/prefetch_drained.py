@@ -21,8 +21,8 @@ _ADVICE = (
     definition="The data wait per iteration rises once within the capture, from little or nothing, "
     "and lengthens the step: the loader's queue of ready batches ran dry. See Loader queue for the "
     "test that it has to pass. Any rank is enough. Or it outlasted the capture, whose steps are "
-    "shorter than the time in which the loader's workers make their batches, or far shorter than "
-    "those without a profiler.",
+    "shorter than the time in which the loader's workers make their batches; or, where nothing is "
+    "known of its workers' pace, far shorter than those without a profiler.",
     verify="A longer capture of the same run begins with the same fast steps, and its step time "
     "approaches the one after them. So does the time of many steps without a profiler.",
 )

@@ -12,12 +12,12 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
     title="Gradients are computed that no update uses",
     definition="In the first backward pass after an update, the gradients that are added to older "
     "ones where others begin anew, and those of the passes after it up to one that begins as many "
-    "anew before any update, in a program that sets nothing to zero between its passes but for the "
-    "few of an attack. Duration of the kernels for them: all of them after the last gradient that "
-    "begins anew; before it, what adds them, casts them and computes them: of several matrix "
-    "products in one node those that are called `wgrad`, or half. Of the rank with most of it. The "
-    "saving is all of it, and of the idle time of `host-overhead` no more than the host spends "
-    "between their launches.",
+    "anew before any update, in a program that sets nothing to zero between its passes apart from "
+    "the few gradients that an attack clears. Duration of the kernels for them: all of them after "
+    "the last gradient that begins anew; before it, what adds them, casts them and computes them: "
+    "of several matrix products in one node those that are called `wgrad`, or half. Of the rank "
+    "with most of it. The saving is all of it, and of the idle time of `host-overhead` no more "
+    "than the host spends between their launches.",
     verify="Set `requires_grad_(False)` on parameters that are in no optimizer, or run a network "
     "that is not updated under `torch.no_grad()`, and time the loop without a profiler. The loss "
     "stays what it was, and peak memory falls.",

@@ -139,7 +139,8 @@ def unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options: 
     ratio = max(profiled / unprofiled_ms, unprofiled_ms / profiled)
     if ratio > FIXED.implausible_ratio and options.unprofiled_step_ms is not None:
         several = (
-            f", or say with --step what marks one: that is as long as {ratio:.0f} of those found"
+            f"; it is as long as {ratio:.0f} of the steps found: if a step is more than one of "
+            "them, name its range with --step"
             if unprofiled_ms > profiled
             else ""
         )

@@ -63,6 +63,10 @@ def host_activity(
         calls = calls.filter(np.isin(at, account.index[chosen]))
     launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
     ranges = [names[i] for i in process.ranges["name"].unique().to_list()]
+    inside_steps = pl.col("t0").is_between(int(account.edges[0]), int(account.edges[-1]))
+    of_steps = process.ranges.filter((pl.col("thread") == process.host.step_thread) & inside_steps)[
+        "name"
+    ]
     return HostActivity(
         launches_per_step=round(launches / steps, 3),
         kernels_per_step=round(kernels / steps, 3),
@@ -82,7 +86,8 @@ def host_activity(
         phase_launch_ns=_phase_launches(launched_kernels) or UNSET,
         updates=UNSET if on_cpu else _updates(launched_kernels, names, steps) or UNSET,
         loader_in_process=any(_IN_PROCESS in name for name in ranges),
-        loader_in_workers=any(_IN_WORKERS in name for name in ranges) or UNSET,
+        loader_in_workers=any(_IN_WORKERS in names[i] for i in of_steps.unique().to_list())
+        or UNSET,
         **({} if on_cpu else _of_gpu(account, chosen, inside, names)),
     )
 

@@ -108,7 +108,7 @@ def device_timeline(
     collectives = np.bincount(iteration[comm], minlength=count)
     launched = ops["thread"].to_numpy() != UNKNOWN
     before = iterations.launched_before(windows, launched, t0, t1)
-    reasons = _reasons(process, windows, collectives, before)
+    reasons = _reasons(process, windows, collectives, before, union(t0, t1))
     regular = [k for k in windows.index.tolist() if k != UNKNOWN and reasons[k] is None]
     speed = None if on_cpu else find_speed_change(ops, np.array(regular, dtype=np.int64))
     if speed is not None:
@@ -171,6 +171,7 @@ def _reasons(
     windows: iterations.GpuWindows,
     collectives: Int64s,
     before: list[float],
+    busy: Intervals,
 ) -> list[str | None]:
     if process.marker is None:
         return []
@@ -178,7 +179,7 @@ def _reasons(
         recorded / asked if asked else None
         for asked, recorded in zip(process.asked.tolist(), process.recorded.tolist(), strict=True)
     ]
-    waited = iterations.waits_of_running(process.marker, process.host.data_annotated)
+    waited = iterations.waits_of_running(windows.edges, process.host.data_annotated, busy)
     return iterations.skip_reasons(windows, process.marker, covered, collectives, before, waited)
 
 

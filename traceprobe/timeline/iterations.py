@@ -21,7 +21,7 @@ from traceprobe.model.accounting import (
     WARM_UP,
 )
 from traceprobe.model.codes import UNKNOWN, Bools, Call, Int64s, Kind
-from traceprobe.timeline.intervals import Intervals, per_window, union
+from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
@@ -125,23 +125,22 @@ def launched_before(windows: GpuWindows, launched: Bools, t0: Int64s, t1: Int64s
     return part
 
 
-def waits_of_running(marker: StepMarker, waits: Intervals) -> Int64s:
-    """Host time inside waits for data in each iteration, ns, of a loader that runs already.
+def waits_of_running(edges: Int64s, waits: Intervals, busy: Intervals) -> Int64s:
+    """Idle time of the device in each window inside waits for a loader that runs already, ns.
 
-    The first wait is for workers that start, and so is one after a loader has been gone through,
-    which shows as one wait more than iterations usually have.
+    The first wait of a trace may be for workers that start, and so may one after a loader has been
+    gone through, which shows as one wait more than windows usually have.
 
     Args:
-        waits: of the step thread, each for one batch.
+        edges: of the windows. waits: of the step thread, each for one batch.
+        busy: when the device works.
     """
-    count = len(marker.starts)
-    at = marker.iteration_at(waits.t0)
-    inside = at >= 0
-    ns = np.bincount(at[inside], (waits.t1 - waits.t0)[inside], count)
-    batches = np.bincount(at[inside], minlength=count)
-    begun = np.searchsorted(waits.t1, marker.starts, "right") > 0
-    usual = batches <= np.median(batches)
-    return np.where(begun & usual, ns, 0).astype(np.int64)
+    if not len(waits.t0) or len(edges) < 2:
+        return np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
+    later = Intervals(waits.t0[1:], waits.t1[1:])
+    batches = np.histogram(waits.t0, edges)[0]
+    idle = per_window(subtract(later, busy), edges)
+    return np.where(batches <= np.median(batches), idle, 0).astype(np.int64)
 
 
 def skip_reasons(
@@ -158,7 +157,7 @@ def skip_reasons(
         covered: coverage of each iteration, None where it made no launches.
         collectives: collective kernels launched in each iteration.
         before: of each window, as `launched_before` has it.
-        waited: for a loader that runs already, of each iteration, as `waits_of_running` has it.
+        waited: for a loader that runs already, in each window, as `waits_of_running` has it.
     """
     count = len(marker.starts)
     reasons: list[str | None] = [None] * count
@@ -191,7 +190,8 @@ def skip_reasons(
         first, rest = used[0], used[1:]
         length = dict(zip(windows.index.tolist(), np.diff(windows.edges).tolist(), strict=True))
         lengths = np.array([length[k] for k in rest])
-        if length[first] - waited[first] > max(
+        waits = dict(zip(windows.index.tolist(), waited.tolist(), strict=True))
+        if length[first] - waits[first] > max(
             WARM_UP * float(np.median(lengths)), float(lengths.max())
         ):
             reasons[first] = "warm-up: much longer than every other iteration"

@@ -7,7 +7,7 @@ belongs to another network, whose gradients are zeroed before its own pass: nobo
 So are the sums of all passes that follow, up to one which begins as many gradients anew before any
 update, as that of a training step does after the passes of an attack on its inputs.
 Gradients that are set to zero instead of taken away are added to as well: of a program that sets
-anything to zero between its passes nothing is told, but for the few of an attack.
+anything to zero between its passes nothing is told, apart from the few that an attack clears.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _ADDS, _BEGINS = "aten::add_", "aten::detach"
 something else then."""
 _ZEROES, _ZEROES_MANY = "aten::zero_", "aten::_foreach_zero_"
 _FEW = 0.2
-"""Gradients set to zero, over those that are added to, at most: an attack clears its input's."""
+"""Gradients of inputs in an attack, over those of weights, at most; they are begun anew, or set to
+zero behind each pass."""
 _OF_WEIGHTS = "wgrad"
 """What libraries call a convolution's product for its weights; the other is `dgrad`."""
 _NEAR = 6
@@ -138,13 +139,16 @@ class _Gradients:
         """Those of such passes that add to gradients which nobody uses.
 
         They are the first, where it adds to some and begins others anew, and those after it, as far
-        as one follows that begins as many anew.
+        as one follows that begins as many anew. These begin but few themselves, as that of an
+        input: what a network begins in one pass and adds to in the next is used.
         """
         added = [int(self.adds[first:end].sum()) for first, end in passes]
         begun = [int(self.anew[first:end].sum()) for first, end in passes]
         if not added[0] or not begun[0]:
             return []
         until = next((k for k, new in enumerate(begun) if k and new >= added[0]), 1)
+        if max(begun[:until]) > _FEW * added[0]:
+            until = 1
         return [each for each, adds in zip(passes[:until], added, strict=False) if adds]
 
 
@@ -173,12 +177,13 @@ class _Kernels:
     def wasted(self, first: int, end: int) -> tuple[float, float]:
         """Time, ns, and number of those of a pass that are for gradients which it adds to.
 
-        Behind the last gradient that begins anew all of them are. Before it, these are what adds,
-        the cast of a gradient that is added, and what computes it.
+        Behind the last gradient that begins anew all of them are. Before it, and where none does,
+        these are what adds, the cast of a gradient that is added, and what computes it.
         """
         gradients = self._gradients
         adds = np.flatnonzero(gradients.adds[first:end]) + first
-        last = int(np.flatnonzero(gradients.anew[first:end])[-1]) + first
+        begun = np.flatnonzero(gradients.anew[first:end])
+        last = int(begun[-1]) + first if len(begun) else end
         whole, products = [*range(last + 1, int(adds[-1]) + 1)], []
         for node in adds[adds < last].tolist():
             whole.append(node)

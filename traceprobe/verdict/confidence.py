@@ -164,6 +164,9 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds
         if corrected.unseen_loader:
             why = "the capture may have had batches ready, and the run waits for its loader"
         yield _term("calibration", -max(FIXED.penalty_calibration, corrected.unseen), why)
+    if corrected.taken_over:
+        why = "how much of the host's time is the profiler's is not known of this run"
+        yield _term("taken-over", -corrected.taken_over, why)
     if corrected.split_unknown:
         why = "one rank cannot split the unprofiled remainder into communication and overhead"
         yield _term("split-unknown", -FIXED.penalty_split, why)

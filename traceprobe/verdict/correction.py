@@ -19,13 +19,14 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
 from traceprobe.verdict.compared_steps import Compared, compare_steps, timed_waits_ns
 from traceprobe.verdict.drift import Drift
+from traceprobe.verdict.held_up import held_up_of
 from traceprobe.verdict.made_before import MadeBefore
 from traceprobe.verdict.step_times import Times, per_step
 from traceprobe.verdict.thresholds import FIXED
 
 _TAKEN_OVER = (
-    f"{percent(1 - FIXED.host_usual, 0)} of the overhead are taken for the profiler's, for which "
-    "the step waits for data without it"
+    f"{percent(1 - FIXED.host_usual, 0)} of late launches are attributed to the profiler; without "
+    "it the step spends that time waiting for data"
 )
 MAX_NOTES = 4
 """Notes on single ranks, of which each may have two."""
@@ -50,7 +51,8 @@ class Corrected(msgspec.Struct, frozen=True):
             another part of the run; None where nothing speaks for that.
         unseen: part of the step without a profiler that is not in the capture, of which nothing
             tells what it is. unseen_loader: whether it may be waiting for a loader; assumed_wait:
-            whether the shares count it as that.
+            whether the shares count it as that. taken_over: part of the step that is waiting for
+            data instead of the host's time, which the profiler lengthened.
     """
 
     shares: dict[str, float]
@@ -68,6 +70,7 @@ class Corrected(msgspec.Struct, frozen=True):
     unprofiled_step_ms: float | None = None
     unseen_loader: bool = False
     assumed_wait: bool = False
+    taken_over: float = 0.0
 
 
 def correct(
@@ -103,7 +106,7 @@ def correct(
     times = recorded
     steps = [t.total for rank, t in zip(ranks, recorded, strict=True) if _has_steps(rank)]
     notes = [] if drift is None else [_after_drift(drift)]
-    split_unknown, compared = False, Compared()
+    split_unknown, compared, taken_over = False, Compared(), 0.0
     if unprofiled_ns is not None:
         times = [
             _without_profiler(own, unprofiled_ns, waits_ns.get(rank.rank), matched)
@@ -126,9 +129,14 @@ def correct(
                 ranks, step_ns, unprofiled_ns, waits_ns, profiled, doubt, before
             )
             notes += compared.notes
-            if compared.host_ruled_out and not waits_ns and not keeps_up and _loader_next(times):
-                notes.append(_TAKEN_OVER)
-                times = [_taken_over(each) for each in times]
+            if compared.host_ruled_out and not waits_ns and not keeps_up:
+                before_ns = times
+                times = _waiting_instead(ranks, times)
+                taken_over = fmean(
+                    (own.overhead - after.overhead) / own.total if own.total else 0.0
+                    for own, after in zip(before_ns, times, strict=True)
+                )
+                notes += [_TAKEN_OVER] if taken_over else []
     shares, unexplained, skew = _shares(times, run)
     return Corrected(
         shares,
@@ -145,24 +153,31 @@ def correct(
         profiled_step_ms=fmean(steps) / 1e6 if steps and unprofiled_ns is not None else None,
         unprofiled_step_ms=unprofiled_ns / 1e6 if unprofiled_ns is not None and steps else None,
         assumed_wait=before is not None and before.assumed,
+        taken_over=taken_over,
     )
 
 
-def _loader_next(times: Sequence[Times]) -> bool:
-    """Whether what ranks wait for most, beside their hosts, is data, and that is worth a word."""
-    waited = fmean(t.data_wait for t in times)
-    sent = fmean(t.communication + t.skew for t in times)
-    return waited > sent and waited >= FIXED.reported_idle * fmean(t.total for t in times)
+def _waiting_instead(ranks: Sequence[Rank], times: Sequence[Times]) -> list[Times]:
+    """Times of loops that wait for their loaders as much longer as the profiler slowed their hosts.
 
-
-def _taken_over(times: Times) -> Times:
-    """Times of a loop that waits for its loader as much longer as the profiler slowed its host.
-
-    Its step is no shorter without the profiler, so that what sets its pace is not the host: the
-    host only has less to do until the next batch comes.
+    Their step is no shorter without the profiler, so that what sets its pace is not the host. Where
+    that is workers that make batches, the host only has less to do until the next one comes.
+    Calls that wait, launches on their way, pauses and stalls last as long with a profiler.
     """
-    own = FIXED.host_usual * times.overhead
-    return replace(times, data_wait=times.data_wait + times.overhead - own, overhead=own)
+    waited = fmean(t.data_wait for t in times)
+    if waited < FIXED.pace_wait * fmean(t.total for t in times):
+        return list(times)
+    if waited <= fmean(t.communication + t.skew for t in times):
+        return list(times)
+    found = []
+    for rank, own in zip(ranks, times, strict=True):
+        summary = rank.summary
+        slowed = (summary.partition_ns["idle_host"] or 0) / summary.steps - held_up_of(rank)
+        more = (1 - FIXED.host_usual) * min(max(slowed, 0.0), own.overhead)
+        if summary.host.loader_in_process or not own.data_wait:
+            more = 0.0
+        found.append(replace(own, data_wait=own.data_wait + more, overhead=own.overhead - more))
+    return found
 
 
 def _has_steps(rank: Rank) -> bool:

@@ -17,7 +17,7 @@ def held_up_ns(ranks: Sequence[Rank]) -> float:
     Pauses are long stretches without a call; stalls the driver's calls for memory, compilations and
     collections of garbage.
     """
-    return fmean(_of_rank(rank) for rank in ranks)
+    return fmean(held_up_of(rank) for rank in ranks)
 
 
 def held_up_longer_ns(ranks: Sequence[Rank]) -> float:
@@ -25,7 +25,8 @@ def held_up_longer_ns(ranks: Sequence[Rank]) -> float:
     return FIXED.held_up_varies * held_up_ns(ranks)
 
 
-def _of_rank(rank: Rank) -> float:
+def held_up_of(rank: Rank) -> float:
+    """The same of one rank."""
     host = rank.summary.host
     stalls = (host.device_allocations, host.compilations, host.garbage_collections)
     cost = sum(each.cost_ns for each in stalls if each is not UNSET)

@@ -38,7 +38,7 @@ def judge(
     """
     unprofiled_ms = None if unprofiled_ns is None else unprofiled_ns / 1e6
     timed = bool(timed_waits_ns(ranks))
-    queued = may_be_queued(ranks)
+    queued = doubt is None and may_be_queued(ranks)
     before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, timed=timed, queued=queued)
     drained = drift.find_drift(ranks, thresholds)
     steps = (unprofiled_ns, profiled, drained, doubt, before)

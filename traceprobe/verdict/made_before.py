@@ -12,7 +12,7 @@ from traceprobe.verdict.thresholds import FIXED
 
 
 class MadeBefore(msgspec.Struct, frozen=True):
-    """Recorded steps that are shorter than their batches take to be made.
+    """Recorded steps that are shorter than their batches take to be made, or may be.
 
     No loop does that for longer than a queue of ready batches lasts, which the workers of a loader
     fill while a profiler starts.
@@ -37,7 +37,8 @@ class MadeBefore(msgspec.Struct, frozen=True):
         """
         if self.unseen_ms is not None:
             return self.unseen_ms / (self.step_ms + self.unseen_ms)
-        return 0.0 if self.load_ms is None else 1 - self.step_ms / self.load_ms
+        assert self.load_ms is not None  # else it was concluded from what is unseen
+        return 1 - self.step_ms / self.load_ms
 
     @property
     def assumed(self) -> bool:
@@ -99,14 +100,18 @@ def made_before(
 
 
 def may_be_queued(ranks: Sequence[Rank]) -> bool:
-    """Whether workers of a loader make batches ahead for the steps of a rank.
+    """Whether workers of a loader make batches ahead for iterations each of which is an update.
 
-    An iteration from one batch to the next may be only part of an update: it is shorter than a step
-    for another reason. Other marks do not count faster than updates.
+    One that is only part of an update is shorter than a step for another reason.
     """
     return any(
         rank.summary.host.loader_in_workers is True
-        and rank.step_marker is not None
-        and rank.step_marker.kind in ("user", "range", "optimizer")
+        and not rank.summary.host.loader_in_process
+        and _always_updates(rank)
         for rank in ranks
     )
+
+
+def _always_updates(rank: Rank) -> bool:
+    used = [each.busy_ns for each in rank.iterations if each.used]
+    return bool(used) and all(busy is not None and busy["optimizer"] for busy in used)

@@ -751,6 +751,13 @@ class Constants(msgspec.Struct, frozen=True):
         "stalls without the profiler over those with it, that are worth a word",
         "chosen: what is measured twice differs by as much",
     ] = 1.05
+    pace_wait: Annotated[
+        float,
+        STEP,
+        "waiting for data in the capture, from which on the loader sets the pace of a step that is "
+        "no longer than without the profiler",
+        "`bound`",
+    ] = 0.2
     host_usual: Annotated[
         float,
         "ratio",
