@@ -111,7 +111,7 @@ spans = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(deadline=None)
 @given(collectives=spans, compute=st.tuples(st.integers(700, 3_000), st.integers(1, 3_000)))
 def test_exposed_and_overlapped_add_up_and_no_group_exceeds_all_of_them(collectives, compute):
     wanted = [

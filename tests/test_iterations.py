@@ -12,7 +12,7 @@ from traceprobe.errors import UsageError
 from traceprobe.model.codes import UNKNOWN, Call, Kind
 from traceprobe.model.events import HOST_CALLS, frame
 from traceprobe.timeline import iterations
-from traceprobe.timeline.intervals import Intervals
+from traceprobe.timeline.intervals import Intervals, union
 from traceprobe.timeline.step_markers import NEVER, StepMarker
 
 PITCH, LENGTH = 1_000, 500
@@ -343,7 +343,9 @@ def test_work_without_launch_rows_is_measured_by_busy_time():
     windows = iterations.GpuWindows(np.arange(2), array([100, 200, 300]), True)
     t0, t1 = array([50, 120, 150, 240]), array([140, 130, 170, 250])
     launched = np.array([False, False, True, True])
-    assert iterations.launched_before(windows, launched, t0, t1) == [40 / 60, 0.0]
+    assert iterations.launched_before(
+        windows, union(t0, t1), union(t0[launched], t1[launched])
+    ) == [40 / 60, 0.0]
 
 
 def test_a_step_that_the_gpu_begins_behind_work_of_another_is_not_used():

@@ -107,7 +107,9 @@ def told_by_operators(evidence: Evidence, *, waits: bool = False) -> str:
     """
     shown = (sign for sign in _SIGNS if sign.shown_by(evidence.operators))
     told = next((sign.advice for sign in shown if sign.waits or not waits), "")
-    return told or ("" if waits or not fills_new_memory(evidence.operators) else _DETERMINISTIC)
+    if told or waits:
+        return told
+    return _DETERMINISTIC if _fills_new_memory(evidence.operators) else ""
 
 
 def drawn_on_the_host(evidence: Evidence) -> str:
@@ -122,7 +124,7 @@ def drawn_on_the_host(evidence: Evidence) -> str:
     )
 
 
-def fills_new_memory(called: Mapping[str, OperatorPace]) -> bool:
+def _fills_new_memory(called: Mapping[str, OperatorPace]) -> bool:
     """Whether all new memory is filled, as with deterministic algorithms, and not only zeros.
 
     Each tensor that begins without values is then filled (with NaN, to tell reads of it), so that

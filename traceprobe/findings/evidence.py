@@ -27,10 +27,10 @@ from traceprobe.records.sites import find_sites, owners_of
 from traceprobe.replay.scenario import Changes
 from traceprobe.replay.tasks import Tasks, schedule_of
 from traceprobe.verdict import gpu_specs as gpus
-from traceprobe.verdict.compared_steps import timed_waits_ns
+from traceprobe.verdict.compared_steps import fed_before, timed_waits_ns
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
-from traceprobe.verdict.made_before import MadeBefore, made_before, may_be_queued
+from traceprobe.verdict.made_before import MadeBefore
 from traceprobe.verdict.no_training import runs_on_cpu, unrecorded_ranks, why_no_training
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
@@ -155,9 +155,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         if effect is None:
             return None
         load_ms = None if loader is None else loader.load_ms
-        steps_ms = effect.profiled_step_ms, effect.unprofiled_step_ms
-        timed, queued = bool(self.timed_waits_ms), may_be_queued(self.ranks)
-        return made_before(load_ms, *steps_ms, timed=timed, queued=queued)
+        return fed_before(self.ranks, load_ms, effect.profiled_step_ms, effect.unprofiled_step_ms)
 
     @cached_property
     def timed_waits_ms(self) -> dict[int, float]:

@@ -12,6 +12,7 @@ import polars as pl
 from msgspec import UNSET
 
 from traceprobe.model.codes import UNKNOWN, Call, Int64s, Kind
+from traceprobe.model.events import rows_named
 from traceprobe.model.taxonomy import Phase
 from traceprobe.pipeline.host_stalls import collected, gives_back, host_stalls
 from traceprobe.records.host_activity import HostActivity, SetUpCalls, Updates
@@ -62,11 +63,6 @@ def host_activity(
         at = process.marker.iteration_at(calls["t0"].to_numpy())
         calls = calls.filter(np.isin(at, account.index[chosen]))
     launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
-    ranges = [names[i] for i in process.ranges["name"].unique().to_list()]
-    inside_steps = pl.col("t0").is_between(int(account.edges[0]), int(account.edges[-1]))
-    of_steps = process.ranges.filter((pl.col("thread") == process.host.step_thread) & inside_steps)[
-        "name"
-    ]
     return HostActivity(
         launches_per_step=round(launches / steps, 3),
         kernels_per_step=round(kernels / steps, 3),
@@ -85,11 +81,20 @@ def host_activity(
         blocks_per_step=_blocks(inside, steps) or UNSET,
         phase_launch_ns=_phase_launches(launched_kernels) or UNSET,
         updates=UNSET if on_cpu else _updates(launched_kernels, names, steps) or UNSET,
-        loader_in_process=any(_IN_PROCESS in name for name in ranges),
-        loader_in_workers=any(_IN_WORKERS in names[i] for i in of_steps.unique().to_list())
-        or UNSET,
+        loader_in_process=any(
+            _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
+        ),
+        loader_in_workers=_takes_from_workers(account, names) or UNSET,
         **({} if on_cpu else _of_gpu(account, chosen, inside, names)),
     )
+
+
+def _takes_from_workers(account: DeviceTimeline, names: Sequence[str]) -> bool:
+    """Whether the step thread takes batches from a loader's workers in the device's windows."""
+    taken = rows_named(account.process.ranges, names, lambda name: _IN_WORKERS in name)
+    inside = pl.col("t0").is_between(int(account.edges[0]), int(account.edges[-1]))
+    on_step_thread = pl.col("thread") == account.process.host.step_thread
+    return not taken.filter(on_step_thread & inside).is_empty()
 
 
 def _of_gpu(

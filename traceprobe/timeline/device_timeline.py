@@ -107,8 +107,9 @@ def device_timeline(
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     launched = ops["thread"].to_numpy() != UNKNOWN
-    before = iterations.launched_before(windows, launched, t0, t1)
-    reasons = _reasons(process, windows, collectives, before, union(t0, t1))
+    busy = union(t0, t1)
+    before = iterations.launched_before(windows, busy, union(t0[launched], t1[launched]))
+    reasons = _reasons(process, windows, collectives, before, busy)
     regular = [k for k in windows.index.tolist() if k != UNKNOWN and reasons[k] is None]
     speed = None if on_cpu else find_speed_change(ops, np.array(regular, dtype=np.int64))
     if speed is not None:

@@ -21,7 +21,7 @@ from traceprobe.model.accounting import (
     WARM_UP,
 )
 from traceprobe.model.codes import UNKNOWN, Bools, Call, Int64s, Kind
-from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
+from traceprobe.timeline.intervals import Intervals, per_window, subtract
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
@@ -113,15 +113,14 @@ def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int
     return asked, np.bincount(window[recorded], minlength=count)
 
 
-def launched_before(windows: GpuWindows, launched: Bools, t0: Int64s, t1: Int64s) -> list[float]:
+def launched_before(windows: GpuWindows, busy: Intervals, launched: Intervals) -> list[float]:
     """Part of the device's busy time in each window that no launch in the capture stands for.
 
     Args:
-        launched: of each op, whether its launch is in the trace.
+        busy: when the device works. launched: when ops run whose launches are in the trace.
     """
-    busy = per_window(union(t0, t1), windows.edges)
-    known = per_window(union(t0[launched], t1[launched]), windows.edges)
-    part: list[float] = ((busy - known) / np.maximum(busy, 1)).tolist()
+    whole, known = per_window(busy, windows.edges), per_window(launched, windows.edges)
+    part: list[float] = ((whole - known) / np.maximum(whole, 1)).tolist()
     return part
 
 

@@ -10,7 +10,7 @@ import msgspec
 from traceprobe.formatting import duration
 from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.verdict.held_up import held_up_longer_ns, held_up_ns
-from traceprobe.verdict.made_before import MadeBefore
+from traceprobe.verdict.made_before import MadeBefore, made_before, may_be_queued
 from traceprobe.verdict.step_times import per_step
 from traceprobe.verdict.thresholds import FIXED
 
@@ -85,6 +85,24 @@ def timed_waits_ns(ranks: Sequence[Rank]) -> dict[int, float]:
         for rank in ranks
         if not isinstance(rank.timed_wait_ms, msgspec.UnsetType)
     }
+
+
+def fed_before(
+    ranks: Sequence[Rank],
+    load_ms: float | None,
+    step_ms: float | None,
+    unprofiled_ms: float | None,
+    doubt: str | None = None,
+) -> MadeBefore | None:
+    """That the recorded steps of these ranks were fed from batches made before, where they were.
+
+    Args:
+        load_ms, step_ms, unprofiled_ms: as `made_before` takes them.
+        doubt: why the step without the profiler is not that of the recorded ones, where it may not
+            be: then nothing is concluded from it alone.
+    """
+    timed, queued = bool(timed_waits_ns(ranks)), doubt is None and may_be_queued(ranks)
+    return made_before(load_ms, step_ms, unprofiled_ms, timed=timed, queued=queued)
 
 
 def longest_unseen_wait(ranks: Sequence[Rank], waits_ns: Mapping[int, float]) -> float:

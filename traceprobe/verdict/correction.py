@@ -130,12 +130,8 @@ def correct(
             )
             notes += compared.notes
             if compared.host_ruled_out and not waits_ns and not keeps_up:
-                before_ns = times
-                times = _waiting_instead(ranks, times)
-                taken_over = fmean(
-                    (own.overhead - after.overhead) / own.total if own.total else 0.0
-                    for own, after in zip(before_ns, times, strict=True)
-                )
+                slowed, times = times, _waiting_instead(ranks, times)
+                taken_over = _overhead(slowed) - _overhead(times)
                 notes += [_TAKEN_OVER] if taken_over else []
     shares, unexplained, skew = _shares(times, run)
     return Corrected(
@@ -164,10 +160,9 @@ def _waiting_instead(ranks: Sequence[Rank], times: Sequence[Times]) -> list[Time
     that is workers that make batches, the host only has less to do until the next one comes.
     Calls that wait, launches on their way, pauses and stalls last as long with a profiler.
     """
-    waited = fmean(t.data_wait for t in times)
-    if waited < FIXED.pace_wait * fmean(t.total for t in times):
-        return list(times)
-    if waited <= fmean(t.communication + t.skew for t in times):
+    waited, whole = fmean(t.data_wait for t in times), fmean(t.total for t in times)
+    sent = fmean(t.communication + t.skew for t in times)
+    if waited < FIXED.pace_wait * whole or waited <= sent:
         return list(times)
     found = []
     for rank, own in zip(ranks, times, strict=True):
@@ -178,6 +173,11 @@ def _waiting_instead(ranks: Sequence[Rank], times: Sequence[Times]) -> list[Time
             more = 0.0
         found.append(replace(own, data_wait=own.data_wait + more, overhead=own.overhead - more))
     return found
+
+
+def _overhead(times: Sequence[Times]) -> float:
+    """Overhead as a part of the step, mean of the ranks."""
+    return fmean(t.overhead / t.total if t.total else 0.0 for t in times)
 
 
 def _has_steps(rank: Rank) -> bool:

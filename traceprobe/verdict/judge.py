@@ -11,9 +11,8 @@ from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
-from traceprobe.verdict.compared_steps import timed_waits_ns
+from traceprobe.verdict.compared_steps import fed_before, timed_waits_ns
 from traceprobe.verdict.correction import correct, with_unseen_loader
-from traceprobe.verdict.made_before import made_before, may_be_queued
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 
@@ -38,8 +37,7 @@ def judge(
     """
     unprofiled_ms = None if unprofiled_ns is None else unprofiled_ns / 1e6
     timed = bool(timed_waits_ns(ranks))
-    queued = doubt is None and may_be_queued(ranks)
-    before = made_before(load_ms, mean_step_ms(ranks), unprofiled_ms, timed=timed, queued=queued)
+    before = fed_before(ranks, load_ms, mean_step_ms(ranks), unprofiled_ms, doubt)
     drained = drift.find_drift(ranks, thresholds)
     steps = (unprofiled_ns, profiled, drained, doubt, before)
     corrected = correct(ranks, run, *steps, keeps_up=_keeps_up(load_ms, unprofiled_ms))

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.records.rank import Rank, mean_step_ms
-from traceprobe.verdict.compared_steps import far_longer, longest_unseen_wait, timed_waits_ns
+from traceprobe.verdict.compared_steps import (
+    far_longer,
+    fed_before,
+    longest_unseen_wait,
+    timed_waits_ns,
+)
 from traceprobe.verdict.drift import find_drift
 from traceprobe.verdict.held_up import held_up_longer_ns
-from traceprobe.verdict.made_before import made_before, may_be_queued
 from traceprobe.verdict.step_times import per_step
 from traceprobe.verdict.thresholds import Thresholds
 
@@ -33,8 +37,7 @@ def other_conditions(
     if step_ms is None or unprofiled_ms is None:
         return False
     waits_ns = timed_waits_ns(ranks)
-    timed, queued = bool(waits_ns), may_be_queued(ranks)
-    if made_before(load_ms, step_ms, unprofiled_ms, timed=timed, queued=queued) is not None:
+    if fed_before(ranks, load_ms, step_ms, unprofiled_ms) is not None:
         return False
     drift = None if waits_ns else find_drift(ranks, thresholds)
     times = [per_step(rank, drift) for rank in ranks]
