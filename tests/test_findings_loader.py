@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 import traceprobe
 from tests import records
@@ -12,7 +13,7 @@ from tests.builders import kineto
 from tests.cli_runner import LOOP
 from tests.loader_records import make_loader, make_loader_record
 from tests.records import MS, STEPS
-from tests.test_findings import copies, evidence, find
+from tests.test_findings import HEAVY, copies, evidence, find
 from tests.test_verdict import step
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.anonymise.redact import redact
@@ -114,6 +115,19 @@ def test_no_worker_is_started_for_a_batch_that_takes_longer_to_hand_over(collate
         "Keep the data in one tensor" if sooner else "Start with 1 worker: "
     )
     assert any("would hide the loader" in said for said in found.evidence) is not sooner
+
+
+@pytest.mark.parametrize(
+    ("timed_ms", "saved"),
+    [(None, 250 + 0.45 * 450), (250, 250), (410, 410)],
+    ids=["late launches", "timed as recorded", "timed longer"],
+)
+def test_what_more_the_verdict_counts_as_waiting_without_a_profiler_can_be_saved(timed_ms, saved):
+    rank = records.rank({"forward": 300, "idle_host": 450, "idle_data_wait": 250})
+    if timed_ms is not None:
+        rank = replace(rank, timed_wait_ms=timed_ms)
+    found = find("data-wait", rank, profiled=HEAVY, unprofiled_ms=1000)
+    assert found.saving_ms_per_step == pytest.approx(saved)
 
 
 def test_workers_that_wait_for_the_step_are_not_what_it_waits_for():

@@ -67,6 +67,22 @@ def test_two_updates_of_the_critic_and_one_of_the_generator_are_an_iteration(ran
     )
 
 
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges of updates", "their kernels"])
+def test_an_update_of_the_actor_after_twenty_of_the_critic_ends_an_iteration(ranges):
+    program = Program()
+    for k in range(4 * 21):
+        with program.range(f"ProfilerStep#{k}"):
+            of_actor = k % 21 == 20
+            passes(program, "actor_" if of_actor else "critic_")
+            if of_actor:
+                program.kernels(names("policy", 6))
+            update(program, ranges=ranges)
+        program.sleep(50_000)
+    marker = iterations(program)
+    assert (marker.per_iteration, len(marker.starts)) == (21, 4)
+    assert marker.labels[0] == "ProfilerStep#0 to ProfilerStep#20"
+
+
 @pytest.mark.parametrize("every", [2, 3])
 def test_an_evaluation_after_some_iterations_of_a_gan_makes_them_no_longer(every):
     evaluate = range(3 * every - 1, 36, 3 * every)

@@ -156,6 +156,25 @@ def test_the_main_thread_makes_the_steps_where_hooks_update_in_the_backward_pass
     assert found.thread == program.main
 
 
+def critics_and_actor(net, program, update):
+    """An act in the environment, then many updates of the critics and one of the actor."""
+    program.kernels([f"environment_{k}" for k in range(9)])
+    for _ in range(20):
+        net.passes(program, "critic_")
+        program.kernels(update)
+    Net(net.layers + 2, net.kernels, net.equal, net.backward_elsewhere).passes(program, "actor_")
+    program.kernels(update)
+
+
+@some
+@given(nets, foreach, st.integers(4, 6))
+def test_the_one_update_of_an_actor_ends_a_step_however_many_of_the_critic_come_before(
+    net, update, steps
+):
+    program, spans = run(net, critics_and_actor, update, steps=steps)
+    assert_steps(period_of(program), spans)
+
+
 @some
 @given(nets, st.sampled_from([plain, accumulation, gan]), foreach, sizes, st.integers(2, 5), ends)
 def test_an_evaluation_every_few_steps_is_no_step(net, step, update, steps, every, before):

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceprobe.timeline import repetitions
-from traceprobe.timeline.repetitions import MOST_CYCLE, contents_of, covers, find_cycle
+from traceprobe.timeline.repetitions import (
+    MOST_CYCLE,
+    contents_of,
+    covers,
+    find_cycle,
+    first_place,
+)
 
 KINDS = {
     "D": [40, 0, 0, 0],
@@ -16,6 +22,7 @@ KINDS = {
     "E": [40, 0, 20, 0],  # a D, and an evaluation after it
     "d": [39, 0, 0, 0],  # as good as a D
     "S": [0, 0, 0, 1],
+    "A": [20, 30, 0, 0],  # an actor's update: other kernels, and more of them
 }
 
 
@@ -101,6 +108,44 @@ def test_what_a_loop_does_now_and_then_is_a_longer_cycle_only_where_it_is_asked_
     layers = "DDDDDDDDDDDG" * 3
     assert cycle_of(layers).length == 1
     assert cycle_of(layers, strict=True).length == 12
+
+
+@pytest.mark.parametrize("before", [0, 1, 7])
+def test_rare_work_that_comes_evenly_belongs_to_the_cycle(before):
+    kinds = ("D" * 20 + "A") * 5
+    found = cycle_of(kinds[before:])
+    assert found.length == 21
+    assert found.fits.all()
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("D" * 20 + "G") * 5,  # as many kernels: the last batch of an epoch, which is smaller
+        ("D" * 20 + "E") * 5,  # does more: an evaluation
+        ("D" * 20 + "A") * 2,
+        "D" * 25 + "A" + "D" * 14 + "A" + "D" * 31 + "A" + "D" * 9,
+    ],
+    ids=["as many", "more", "twice", "unevenly"],
+)
+def test_what_else_is_rare_does_not(kinds):
+    assert cycle_of(kinds).length == 1
+
+
+@pytest.mark.parametrize(
+    ("kinds", "first"),
+    [
+        ("DDG" * 3, "DDG"),
+        ("GDD" * 3, "DDG"),
+        ("DDDDE" * 3, "DDDDE"),
+        ("DDDDGE" * 3, "EDDDDG"),  # a rollout, which comes with the first update after it
+        ("DGDG" * 3, "DG"),
+    ],
+)
+def test_a_cycle_begins_after_the_work_that_no_other_window_does(kinds, first):
+    cycle = cycle_of(kinds)
+    place = first_place(cycle, windows(kinds))
+    assert kinds[place : place + cycle.length] == first
 
 
 def test_plain_windows_are_those_of_which_the_others_do_more():

@@ -20,11 +20,12 @@ from traceprobe.verdict.no_training import steps_are_ranges
     title_on_cpu="The step waits for the data loader",
     definition="Idle time per step during which the step thread is inside a data range, or between "
     "the step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
-    "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
-    "capture, where I/O is notable. That a loader has no workers is known from the capture or from "
-    "the name of its range, `_SingleProcessDataLoaderIter`. How long a batch takes, and in which "
-    "lines, is known from a recording of traceprobe, which times and samples the workers until its "
-    "profiler starts.",
+    "much. The saving is all of it, and what a step has more of it without a profiler: what it "
+    "lasts longer than in the capture, where I/O is notable, or what more the verdict counts as "
+    "waiting. That a loader has no workers is known from the capture or from the name of its "
+    "range, `_SingleProcessDataLoaderIter`. How long a batch takes, and in which lines, is known "
+    "from a recording of traceprobe, which times and samples the workers until its profiler "
+    "starts.",
     verify="Load one batch, reuse it for every step, and time the loop without a profiler. The "
     "time by which the step gets shorter is what loading costs.",
 )
@@ -73,9 +74,7 @@ def data_wait(evidence: Evidence) -> Answer:
             loader_work.idle_workers(evidence, slow=slow),
             _enough_workers(evidence) if slow else "",
         ],
-        evidence.saving(evidence.most_ms("idle_data_wait") + evidence.unseen_ms(), "idle_data_wait")
-        if ms or slow
-        else None,
+        evidence.saving(evidence.data_wait_ms(), "idle_data_wait") if ms or slow else None,
         _advice(evidence, slow=slow),
         _sites(evidence, ms),
         Changes(removed=frozenset({"data-wait"})),

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from traceprobe.formatting import per, percent, significant
 from traceprobe.model.sidecar import Block, CompilerNotes
 from traceprobe.model.taxonomy import COMPUTE_PHASES, IDLE_CAUSES, KERNEL_PHASES, TRANSFERS
-from traceprobe.records.class_bound import UNSEEN
+from traceprobe.records.class_bound import DATA_WAIT, UNSEEN, unseen_wait_ms
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.operator_calls import OperatorPace
@@ -192,6 +192,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
             most = min(most, self.most_ms(*classes))
         bounds = [name for name, names in UNSEEN.items() if not classes or names & set(classes)]
         most += max(map(self.unseen_ms, bounds), default=0.0)
+        most = max(most, self.data_wait_ms()) if DATA_WAIT in classes else most
         if self.quality.observer_effect is not None:
             step_ms = self.corrected_step_ms()
             most = min(most, step_ms)
@@ -282,6 +283,12 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         if bound == "overhead" and not self.has_kernels:  # a CPU computes in a longer step, too
             return 0.0
         return max(effect.step_ms - effect.profiled_step_ms, 0.0)
+
+    def data_wait_ms(self) -> float:
+        """The most that a step waits for data: in the capture, and what that does not show."""
+        effect, straggler = self.quality.observer_effect, straggler_of(self.run)
+        told = unseen_wait_ms(self.ranks, straggler, effect, self.verdict.shares)
+        return self.most_ms(DATA_WAIT) + max(self.unseen_ms(), told)
 
     def hideable_ms(self, exposed: str) -> float:
         """Upper bound for hiding `exposed` behind the rest of the step.

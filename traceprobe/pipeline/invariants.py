@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec import UNSET
@@ -51,6 +51,7 @@ def verify(
                 straggler_of(report.run),
                 report.ranks if regular is None else regular,
                 quality or report.quality,
+                report.verdict.shares,
             ),
         )
     )
@@ -66,14 +67,18 @@ def _verdict_problems(verdict: Verdict) -> Iterator[str]:
 
 
 def _saving_problems(
-    findings: Sequence[Finding], straggler: int | None, ranks: Sequence[Rank], quality: Quality
+    findings: Sequence[Finding],
+    straggler: int | None,
+    ranks: Sequence[Rank],
+    quality: Quality,
+    shares: Mapping[str, float],
 ) -> Iterator[str]:
     """Nothing saves more of a class than there is; what a short capture hides comes on top."""
     for finding in findings:
         saving, classes = finding.saving_ms_per_step, finding.saving_of
         if saving is None or classes is UNSET or not classes:
             continue
-        most = class_bound_ms(ranks, classes, straggler, quality.observer_effect)
+        most = class_bound_ms(ranks, classes, straggler, quality.observer_effect, shares)
         told = [saving]
         if isinstance(finding.predicted, PredictedSaving):
             told.append(finding.predicted.high_ms)

@@ -237,8 +237,14 @@ def _class_bound_ms(run: Playable, finding: Finding) -> float:
     """
     if finding.saving_of is UNSET or not waits_only(finding.saving_of):
         return 0.0
-    ranks, effect = run.report.ranks, run.report.quality.observer_effect
-    most = class_bound_ms(ranks, finding.saving_of, straggler_of(run.report.run), effect)
+    report = run.report
+    most = class_bound_ms(
+        report.ranks,
+        finding.saving_of,
+        straggler_of(report.run),
+        report.quality.observer_effect,
+        report.verdict.shares,
+    )
     return min(most, run.now)
 
 

@@ -17,7 +17,13 @@ from traceprobe.model.accounting import BATCH_BYTES
 from traceprobe.model.codes import UNKNOWN, Int64s, Kind
 from traceprobe.model.numbering import numbered
 from traceprobe.timeline.kernel_period import LAUNCHED, update_times
-from traceprobe.timeline.repetitions import Cycle, contents_of, find_cycle, plain_windows
+from traceprobe.timeline.repetitions import (
+    Cycle,
+    contents_of,
+    find_cycle,
+    first_place,
+    plain_windows,
+)
 from traceprobe.timeline.step_markers import OPTIMIZER_STEP, StepMarker, find_step_marker
 
 FEWEST = 6
@@ -92,7 +98,11 @@ def _first_of_group(cycle: Cycle, contents: Int64s, updates: Int64s, inputs: Int
         begins = (inputs > 0) & (np.roll(inputs, 1) == 0)
         return int(np.flatnonzero(begins)[0])
     most = np.flatnonzero(updates == updates.max())
-    return int(most[-1] + 1) % cycle.length if len(most) < cycle.length else cycle.after_odd
+    return (
+        int(most[-1] + 1) % cycle.length
+        if len(most) < cycle.length
+        else first_place(cycle, contents)
+    )
 
 
 def _joined(marker: StepMarker, k: int, first: int) -> StepMarker:

@@ -26,6 +26,7 @@ from traceprobe.timeline.repetitions import (
     contents_of,
     covers,
     find_cycle,
+    first_place,
     most_frequent,
     plain_windows,
     regular_windows,
@@ -354,7 +355,7 @@ def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[
         usual = int(most_frequent(contents).sum())
         if updates or contents.sum() <= 2 * usual * len(contents):
             return 1, 0
-    return cycle.length, cycle.after_odd
+    return cycle.length, first_place(cycle, contents)
 
 
 def _extended(edges: Int64s, dense: Int64s, typical: Int64s) -> Int64s:
