@@ -89,6 +89,31 @@ def test_unaligned_products_name_the_line_that_multiplies(tmp_path):
     assert (site.line, site.call) == ("model.py(93): forward", "aten::mm")
 
 
+def test_kernels_of_a_graph_count_for_where_a_findings_time_is(tmp_path):
+    """No operator launches them, and one beside the graph has hardly any of the time."""
+    script = Script()
+    for k in range(6):
+        at = k * 10_000 * US
+        script.range(f"step {k}", at, at + 9_900 * US)
+        script.operator("aten::gelu", at + 15 * US, at + 50 * US)
+        launch = (at + 20 * US, at + 30 * US)
+        script.op("kernel", at + 40 * US, at + 240 * US, launch, name="elementwise_kernel")
+        for n in range(4):
+            begin = at + (300 + 2_000 * n) * US
+            script.op(
+                *("kernel", begin, begin + 1_990 * US, (at + 60 * US, at + 90 * US)),
+                name="reduce_kernel",
+                correlation=1_000 + k,
+                api="cudaGraphLaunch",
+                graph=True,
+            )
+    _, found = findings_of(script, tmp_path)
+    graph, operator = found["unfused-kernels"].sites
+    assert graph.call == "reduce_kernel"
+    assert graph.part == pytest.approx(0.97, abs=0.01)
+    assert (operator.call, operator.part) == ("aten::gelu", pytest.approx(0.025, abs=0.001))
+
+
 def test_launches_of_an_optimizer_name_the_line_that_updates(tmp_path):
     script = Script()
     for k in range(6):

@@ -44,8 +44,8 @@ def copy_sites(owners: pl.DataFrame, kind: str) -> list[Site]:
 
 
 def kernel_sites(owners: pl.DataFrame, *classes: str) -> list[Site]:
-    """The same of kernels of forward and backward pass that are of some `KERNEL_CLASSES`."""
-    work = owners.filter(pl.col("class").is_in(["forward", "backward", "recompute"]))
+    """The same of kernels that are of some `KERNEL_CLASSES`."""
+    work = owners.filter(pl.col("class").is_in(KERNEL_PHASES))
     names = work["kernel"].drop_nulls().unique()
     wanted = [name for name in names if kernel_class(name) in classes]
     return find_sites(work, pl.col("kernel").is_in(wanted))
