@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from traceprobe.model.taxonomy import SHARE_CLASSES
+from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank, removable_ms
 from traceprobe.records.report import ObserverEffect
 
@@ -52,7 +53,8 @@ def unseen_wait_ms(
     if effect is None:
         return 0.0
     recorded = removable_ms(ranks, SHARE_CLASSES["io"], straggler)
-    return max(shares.get("io", 0.0) * effect.step_ms - recorded, 0.0)
+    more = shares.get("io", 0.0) * effect.step_ms - recorded
+    return more if more > SHARE_ROUNDING * effect.step_ms else 0.0
 
 
 def waits_only(classes: Iterable[str]) -> bool:
