@@ -74,7 +74,11 @@ def data_wait(evidence: Evidence) -> Answer:
             loader_work.idle_workers(evidence, slow=slow),
             _enough_workers(evidence) if slow else "",
         ],
-        evidence.saving(evidence.data_wait_ms(), "idle_data_wait") if ms or slow else None,
+        evidence.saving(
+            evidence.most_ms("idle_data_wait") + evidence.unseen_wait_ms(), "idle_data_wait"
+        )
+        if ms or slow
+        else None,
         _advice(evidence, slow=slow),
         _sites(evidence, ms),
         Changes(removed=frozenset({"data-wait"})),

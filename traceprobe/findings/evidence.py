@@ -191,8 +191,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         if classes:
             most = min(most, self.most_ms(*classes))
         bounds = [name for name, names in UNSEEN.items() if not classes or names & set(classes)]
-        most += max(map(self.unseen_ms, bounds), default=0.0)
-        most = max(most, self.data_wait_ms()) if DATA_WAIT in classes else most
+        unseen = [self.unseen_ms(bound) for bound in bounds]
+        most += max([*unseen, self.unseen_wait_ms() if DATA_WAIT in classes else 0.0])
         if self.quality.observer_effect is not None:
             step_ms = self.corrected_step_ms()
             most = min(most, step_ms)
@@ -284,11 +284,11 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
             return 0.0
         return max(effect.step_ms - effect.profiled_step_ms, 0.0)
 
-    def data_wait_ms(self) -> float:
-        """The most that a step waits for data: in the capture, and what that does not show."""
+    def unseen_wait_ms(self) -> float:
+        """Waiting for data in a step without a profiler that the capture does not show."""
         effect, straggler = self.quality.observer_effect, straggler_of(self.run)
         told = unseen_wait_ms(self.ranks, straggler, effect, self.verdict.shares)
-        return self.most_ms(DATA_WAIT) + max(self.unseen_ms(), told)
+        return max(self.unseen_ms(), told)
 
     def hideable_ms(self, exposed: str) -> float:
         """Upper bound for hiding `exposed` behind the rest of the step.
