@@ -12,7 +12,7 @@ from traceprobe.records.host_activity import HostActivity
 from traceprobe.records.rank import Rank, StepMarker
 from traceprobe.records.report import Quality
 from traceprobe.records.run import Run
-from traceprobe.records.summary import Communication
+from traceprobe.records.summary import Communication, HostToDevice
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.confidence import terms as confidence_terms
 from traceprobe.verdict.correction import correct
@@ -21,6 +21,8 @@ from traceprobe.verdict.thresholds import Thresholds
 THRESHOLDS = Thresholds()
 STEPS = 10
 MARKER = StepMarker(kind="range", pattern=r"step \d+", count=12, confidence=0.95)
+SLOWED_BY = ("operators", "stacks")
+"""What a profiler records that slows the host."""
 HOST = HostActivity(
     launches_per_step=100.0,
     kernels_per_step=100.0,
@@ -30,6 +32,12 @@ HOST = HostActivity(
     idle_after_sync_ns=0,
     data_wait_inferred_ns=0,
 )
+
+
+def step(io: int = 0, communication: int = 0, overhead: int = 0, **more: int) -> dict[str, int]:
+    """Parts of a 1000 ms step; what is left is computation."""
+    parts = {"idle_data_wait": io, "communication": communication, "idle_host": overhead, **more}
+    return parts | {"forward": 1_000 - sum(parts.values())}
 
 
 def rank(
@@ -76,6 +84,21 @@ def communication(exposed: int, *, skew: int | None = None, total: int | None = 
         overlapped_ns=(whole - exposed) * MS * STEPS,
         overlap_pct=100 * (whole - exposed) / whole if whole else 0.0,
         skew_exposed_ns=None if skew is None else skew * MS * STEPS,
+    )
+
+
+def copies(
+    total: int, exposed: int | None = None, *, megabytes: int = 0, pageable: int = 0
+) -> HostToDevice:
+    """Copies to the device of a rank, ms per step, over `STEPS` steps."""
+    return HostToDevice(
+        total_ns=total * MS * STEPS,
+        exposed_ns=(total if exposed is None else exposed) * MS * STEPS,
+        overlapped_ns=0,
+        overlap_pct=0.0,
+        bytes=megabytes * 2**20 * STEPS,
+        gbps=10.0 if megabytes else None,
+        pageable_bytes=pageable * STEPS,
     )
 
 

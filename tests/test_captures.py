@@ -12,6 +12,7 @@ import pytest
 from tests.builders import kineto, nsight
 from tests.builders.loop import training_loop
 from tests.builders.scenario import PID, Process, Range, Script
+from tests.evidence import finding_in
 from tests.rendering import terminal_of
 from traceprobe import analyze
 from traceprobe.errors import EmptyTrace, UnsupportedInput
@@ -33,12 +34,8 @@ def report_of(scenario, tmp_path, write=kineto.write, suffix="json", **options):
     return analyze(read_trace(write(scenario, tmp_path / f"trace.{suffix}", **options)))
 
 
-def finding(report, name):
-    return next(f for f in report.findings if f.id == name)
-
-
 def statuses(report, *names):
-    return {finding(report, name).status for name in names}
+    return {finding_in(report, name).status for name in names}
 
 
 def without_gpu_rows(scenario):
@@ -56,8 +53,8 @@ def test_launches_without_a_gpu_row_are_a_failed_capture_and_no_cpu_run(tmp_path
     report = report_of(failed, tmp_path, header=(("WARNING", ["CUPTI is not initialized"]),))
     assert report.verdict.bound == "inconclusive"
     assert "no GPU rows" in report.verdict.headline
-    assert finding(report, "gpu-rows-missing").status == "fail"
-    assert "CUPTI is not" in " ".join(finding(report, "gpu-rows-missing").evidence)
+    assert finding_in(report, "gpu-rows-missing").status == "fail"
+    assert "CUPTI is not" in " ".join(finding_in(report, "gpu-rows-missing").evidence)
     assert [w.code for w in report.quality.warnings] == ["gpu-rows-missing"]
     assert statuses(report, *ABOUT_STEPS) == {"inconclusive"}
 
@@ -66,7 +63,7 @@ def test_the_same_without_any_annotation_is_no_other_case(tmp_path):
     scenario, _ = training_loop(**LOOP)
     failed, _ = without_gpu_rows(replace(scenario, ranges=()))
     report = report_of(failed, tmp_path)
-    assert finding(report, "gpu-rows-missing").status == "fail"
+    assert finding_in(report, "gpu-rows-missing").status == "fail"
 
 
 def test_operators_of_cuda_libraries_do_not_run_on_a_cpu(tmp_path):
@@ -74,8 +71,10 @@ def test_operators_of_cuda_libraries_do_not_run_on_a_cpu(tmp_path):
     convolution = replace(run.operators[0], name="aten::cudnn_convolution")
     report = report_of(replace(run, operators=(*run.operators, convolution)), tmp_path)
     assert report.verdict.bound == "inconclusive"
-    assert "`aten::cudnn_convolution` ran" in " ".join(finding(report, "gpu-rows-missing").evidence)
-    assert finding(report, "data-wait").status == "inconclusive"
+    assert "`aten::cudnn_convolution` ran" in " ".join(
+        finding_in(report, "gpu-rows-missing").evidence
+    )
+    assert finding_in(report, "data-wait").status == "inconclusive"
 
 
 def test_a_question_to_cudnn_is_asked_on_a_cpu_too(tmp_path):
@@ -83,7 +82,7 @@ def test_a_question_to_cudnn_is_asked_on_a_cpu_too(tmp_path):
     question = replace(run.operators[0], name="aten::cudnn_is_acceptable")
     report = report_of(replace(run, operators=(*run.operators, question)), tmp_path)
     assert report.verdict.bound != "inconclusive"
-    assert finding(report, "gpu-rows-missing").status == "not-applicable"
+    assert finding_in(report, "gpu-rows-missing").status == "not-applicable"
 
 
 def test_an_export_says_how_many_launches_it_has_and_that_no_gpu_row_is_there(tmp_path):
@@ -110,7 +109,7 @@ def test_a_run_on_a_cpu_launches_nothing(tmp_path):
         script.operator("aten::mm", k * 10 * MS, k * 10 * MS + 9 * MS, sequence=k)
     report = report_of(script.build(), tmp_path)
     assert report.verdict.bound == "compute"
-    assert finding(report, "gpu-rows-missing").status == "not-applicable"
+    assert finding_in(report, "gpu-rows-missing").status == "not-applicable"
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -133,7 +132,7 @@ def test_copies_alone_are_no_training(tmp_path):
     report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
     assert report.verdict.bound == "inconclusive"
     assert "no kernel" in report.verdict.headline
-    assert finding(report, "gpu-rows-missing").status == "fail"
+    assert finding_in(report, "gpu-rows-missing").status == "fail"
     assert statuses(report, *ABOUT_STEPS, "h2d-exposed") == {"inconclusive"}
 
 
@@ -161,20 +160,20 @@ def test_first_launches_that_load_code_are_a_cold_start(tmp_path):
     report = report_of(launches(400, {1: 6 * MS, 2: 4 * MS}), tmp_path)
     assert report.verdict.bound == "inconclusive"
     assert "cold start" in report.verdict.headline
-    found = finding(report, "cold-start")
+    found = finding_in(report, "cold-start")
     assert found.status == "fail"
     assert found.evidence[1] == "2 × cudaLaunchKernel, the longest 6.00 ms"
-    assert finding(report, "host-overhead").status == "inconclusive"
+    assert finding_in(report, "host-overhead").status == "inconclusive"
 
 
 def test_a_launch_that_waits_for_a_full_queue_is_no_cold_start(tmp_path):
     report = report_of(launches(400, {1: 6 * MS, 2: 4 * MS}, busy_ns=7 * MS), tmp_path)
-    assert finding(report, "cold-start").status == "pass"
+    assert finding_in(report, "cold-start").status == "pass"
 
 
 def test_a_kernel_that_ran_before_is_warm(tmp_path):
     report = report_of(launches(400, {200: 6 * MS, 300: 4 * MS}, again=True), tmp_path)
-    assert finding(report, "cold-start").status == "pass"
+    assert finding_in(report, "cold-start").status == "pass"
 
 
 def test_allocations_of_every_step_are_the_pace_of_the_run(tmp_path):
@@ -184,7 +183,7 @@ def test_allocations_of_every_step_are_the_pace_of_the_run(tmp_path):
         script.call("cudaMalloc", at, at + 400_000)
         script.op("kernel", at + 420_000, at + 990_000, (at + 400_000, at + 406_000), name="gemm")
     report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
-    assert finding(report, "cold-start").status == "pass"
+    assert finding_in(report, "cold-start").status == "pass"
     assert report.verdict.bound != "inconclusive"
 
 
@@ -203,7 +202,7 @@ def test_memory_that_is_returned_in_every_step_is_no_cold_start(tmp_path, steps,
         if k in steps:
             script.call("cudaFree", at + 2 * MS, at + 9 * MS)
     report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
-    assert finding(report, "cold-start").status == ("warn" if cold else "pass")
+    assert finding_in(report, "cold-start").status == ("warn" if cold else "pass")
     assert len(steps) < 8 or report.verdict.bound == "overhead"
 
 
@@ -217,7 +216,7 @@ def test_a_compilation_is_a_cold_start(tmp_path, name):
     script.range(name, 200 * 60_000, 200 * 60_000 + 40 * MS)
     report = report_of(script.build(), tmp_path)
     compiles = name.endswith("(dynamo_timed)")
-    assert finding(report, "cold-start").status == ("fail" if compiles else "pass")
+    assert finding_in(report, "cold-start").status == ("fail" if compiles else "pass")
     assert ("cold start" in report.verdict.headline) is compiles
 
 
@@ -250,7 +249,7 @@ def test_set_up_of_an_iteration_that_does_not_count_is_not_judged(tmp_path):
         for op in scenario.ops
     ]
     report = report_of(replace(scenario, ops=tuple(ops)), tmp_path)
-    assert finding(report, "cold-start").status == "pass"
+    assert finding_in(report, "cold-start").status == "pass"
     assert report.verdict.bound == "compute"
 
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 import traceprobe
 from tests import records
 from tests.builders import memory
+from tests.evidence import evidence
 from tests.test_collective_waits import EARLY, LATE
 from tests.test_collective_waits import rank as rank_of_two
-from tests.test_findings import evidence
 from traceprobe.records.host_stalls import GarbageCollections
 from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.verdict import wording

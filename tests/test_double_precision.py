@@ -14,8 +14,8 @@ import traceprobe
 from tests import records
 from tests.builders import kineto
 from tests.builders.scenario import Script
+from tests.evidence import evidence
 from tests.report_factory import MS
-from tests.test_findings import evidence
 from traceprobe.capture.profiler.double_code import double_code
 from traceprobe.findings.double_precision import double_precision
 from traceprobe.records.double_precision import DoublePrecision

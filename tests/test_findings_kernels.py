@@ -12,8 +12,9 @@ from tests import records
 from tests.builders import memory
 from tests.builders.program import UPDATE, Program
 from tests.builders.scenario import Script
+from tests.evidence import evidence
+from tests.records import SLOWED_BY
 from tests.report_factory import MS
-from tests.test_findings import HEAVY, evidence
 from traceprobe.findings import find_all
 from traceprobe.findings.attention_unfused import attention_unfused
 from traceprobe.findings.lower_precision import lower_precision
@@ -385,7 +386,7 @@ def test_findings_about_the_same_time_name_each_other():
     st.fixed_dictionaries({c: st.integers(0, 90) for c in KERNEL_CLASSES}),
     st.lists(st.integers(0, 300), min_size=7, max_size=7).filter(any),
     st.one_of(st.none(), st.integers(1, 3_000)),
-    st.sampled_from([(), HEAVY]),
+    st.sampled_from([(), SLOWED_BY]),
 )
 def test_no_finding_saves_more_than_the_classes_that_it_removes(
     kernels, times, unprofiled, profiled

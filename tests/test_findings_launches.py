@@ -10,8 +10,8 @@ from tests import records
 from tests.analyses import report_of
 from tests.conftest import ROOT
 from tests.every_record import make_launches, make_sequence
-from tests.records import MS, STEPS
-from tests.test_findings import evidence, find, step
+from tests.evidence import evidence, finding_of
+from tests.records import MS, STEPS, step
 from traceprobe.findings.graph_breaks import graph_breaks
 from traceprobe.findings.small_kernels import small_kernels
 from traceprobe.model.taxonomy import KERNEL_CLASSES
@@ -29,7 +29,7 @@ def rank_with(**changes):
 def test_the_queue_is_evidence_that_the_host_is_late():
     window = records.rank(step()).summary.window_ns
     queue = replace(make_launches().queue, empty_ns=window // 2, starved_ns=window // 4)
-    lines = find(
+    lines = finding_of(
         "host-overhead", rank_with(launches=replace(make_launches(), queue=queue))
     ).evidence
     assert (
@@ -39,7 +39,9 @@ def test_the_queue_is_evidence_that_the_host_is_late():
 
 
 def test_without_a_queue_nothing_is_said_of_it():
-    assert not any("launched ahead" in line for line in find("host-overhead", rank_with()).evidence)
+    assert not any(
+        "launched ahead" in line for line in finding_of("host-overhead", rank_with()).evidence
+    )
 
 
 def launching(**changes):
@@ -50,7 +52,7 @@ def launching(**changes):
 
 
 def advised(**changes):
-    return find("host-overhead", launching(**changes))
+    return finding_of("host-overhead", launching(**changes))
 
 
 def test_what_a_program_does_already_is_no_advice():
@@ -72,7 +74,7 @@ def test_what_a_program_does_already_is_no_advice():
 def test_a_step_without_training_is_not_told_of_loss_and_optimizer():
     facts = replace(records.HOST, phase_kernels={"forward": 90_000.0}, launches_per_step=900.0)
     rank = records.rank(step(overhead=300), host=facts)
-    said = find("host-overhead", rank).advice
+    said = finding_of("host-overhead", rank).advice
     assert said.startswith("Most kernels are launched by CUDA graphs already")
     assert "optimizer" not in said
 
@@ -85,7 +87,7 @@ def test_a_compiled_program_on_a_cpu_is_not_to_be_compiled():
         host = replace(records.HOST, compiled_regions=regions)
         rank = records.rank(step(overhead=300), host=host, coverage=None)
         rank = replace(rank, device=DeviceInfo(index=0, name=None, kind="cpu"))
-        assert ("`torch.compile`" in find("host-overhead", rank).advice) is told
+        assert ("`torch.compile`" in finding_of("host-overhead", rank).advice) is told
 
 
 def test_a_program_of_which_little_is_compiled_is_to_be_compiled():
@@ -95,7 +97,7 @@ def test_a_program_of_which_little_is_compiled_is_to_be_compiled():
     rank = launching(compiled_regions=regions)
     kernels = dict.fromkeys(KERNEL_CLASSES, 0) | {"fused": MS * STEPS, "other": 2 * MS * STEPS}
     little = replace(rank, summary=replace(rank.summary, kernel_ns=kernels))
-    assert "`torch.compile`" in find("host-overhead", little).advice
+    assert "`torch.compile`" in finding_of("host-overhead", little).advice
 
 
 def test_without_graph_breaks_the_host_launches_fewer_kernels():
@@ -121,7 +123,7 @@ def test_replays_that_are_recorded_as_a_whole_are_cuda_graphs_too():
 
 def test_the_first_series_says_what_fusing_it_saves_at_most_and_where_to_begin():
     series = replace(make_sequence(), count=24 * STEPS, bound_ns=30 * MS * STEPS)
-    finding = find("small-kernels", rank_with(sequences=[series]))
+    finding = finding_of("small-kernels", rank_with(sequences=[series]))
     (line,) = (line for line in finding.evidence if "in a row" in line)
     assert line == (
         "24 times per step the same 2 short kernels in a row (`my_company::norm`): 24 launches "
@@ -145,7 +147,7 @@ def test_the_bound_of_a_series_is_never_above_the_idle_time_of_its_class():
     series = replace(make_sequence(), count=24 * STEPS, bound_ns=900 * MS * STEPS)
     (line,) = (
         line
-        for line in find("small-kernels", rank_with(sequences=[series])).evidence
+        for line in finding_of("small-kernels", rank_with(sequences=[series])).evidence
         if "in a row" in line
     )
     assert "saves at most 500 ms" in line

@@ -11,10 +11,9 @@ import traceprobe
 from tests import records
 from tests.builders import kineto
 from tests.cli_runner import LOOP
+from tests.evidence import evidence, finding_of
 from tests.loader_records import make_loader, make_loader_record
-from tests.records import MS, STEPS
-from tests.test_findings import HEAVY, copies, evidence, find
-from tests.test_verdict import step
+from tests.records import MS, SLOWED_BY, STEPS, copies, step
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.anonymise.redact import redact
 from traceprobe.findings.h2d_exposed import h2d_exposed
@@ -27,7 +26,9 @@ BUSY = {"batches_per_step": 10.0}
 
 
 def wait(ms=800, **changes):
-    return find("data-wait", records.rank(step(io=ms)), loader=make_loader(**{**BUSY, **changes}))
+    return finding_of(
+        "data-wait", records.rank(step(io=ms)), loader=make_loader(**{**BUSY, **changes})
+    )
 
 
 def test_the_work_of_a_batch_is_told_by_function_called_by_its_hottest_line():
@@ -94,7 +95,7 @@ def test_no_more_workers_are_started_than_there_are_cores_for(cpus, start):
     facts = {"workers": 0, "samples": 0, "lines": [], "item_ms": 90.0, "collate_ms": 80.0}
     loader = make_loader(**BUSY | facts | {"batches_per_step": 1.0})
     capture = {"hardware": {"cpu_count": cpus}}
-    found = find("data-wait", records.rank(step(io=800)), loader=loader, capture=capture)
+    found = finding_of("data-wait", records.rank(step(io=800)), loader=loader, capture=capture)
     assert found.advice.startswith(f"Start with {start}")
 
 
@@ -102,7 +103,9 @@ def test_no_more_workers_are_started_than_there_are_cores_for(cpus, start):
 def test_workers_for_which_there_is_no_core_are_no_advice(cpus, more):
     capture = {"hardware": {"cpu_count": cpus}}
     loader = make_loader(**BUSY)
-    advice = find("data-wait", records.rank(step(io=800)), loader=loader, capture=capture).advice
+    advice = finding_of(
+        "data-wait", records.rank(step(io=800)), loader=loader, capture=capture
+    ).advice
     assert ("Give the loader more workers" in advice) is more
     assert ("More workers do not help" in advice) is not more
 
@@ -126,7 +129,7 @@ def test_what_more_the_verdict_counts_as_waiting_without_a_profiler_can_be_saved
     rank = records.rank({"forward": 300, "idle_host": 450, "idle_data_wait": 250})
     if timed_ms is not None:
         rank = replace(rank, timed_wait_ms=timed_ms)
-    found = find("data-wait", rank, profiled=HEAVY, unprofiled_ms=1000)
+    found = finding_of("data-wait", rank, profiled=SLOWED_BY, unprofiled_ms=1000)
     assert found.saving_ms_per_step == pytest.approx(saved)
 
 
@@ -143,7 +146,7 @@ def test_workers_that_wait_for_the_step_are_not_what_it_waits_for():
 def test_steps_that_wait_outside_of_the_loader_for_workers_with_time_left_are_handed_batches():
     outside = records.host(data_wait_inferred_ns=700 * MS * STEPS)
     rank = records.rank(step(io=800), host=outside)
-    found = find("data-wait", rank, loader=make_loader(**BUSY))
+    found = finding_of("data-wait", rank, loader=make_loader(**BUSY))
     assert any("handing them over is" in said for said in found.evidence)
     assert "data.py" not in str(found.sites)
 
@@ -159,7 +162,7 @@ def test_steps_that_wait_outside_of_the_loader_for_workers_with_time_left_are_ha
 def test_steps_wait_for_workers_that_may_be_late(inferred, batches):
     waits = records.host(data_wait_inferred_ns=inferred * MS * STEPS)
     rank = records.rank(step(io=800), host=waits)
-    found = find("data-wait", rank, loader=make_loader(batches_per_step=batches))
+    found = finding_of("data-wait", rank, loader=make_loader(batches_per_step=batches))
     assert not any("handing" in said for said in found.evidence)
     assert found.sites[0].line == "data.py(31): decode"
 

@@ -6,10 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests import records
-from tests.records import communication
+from tests.evidence import evidence, finding_of, outcome_of
+from tests.records import communication, step
 from tests.report_factory import make_collectives
-from tests.test_findings import evidence, find, found
-from tests.test_verdict import step
 from traceprobe.findings.message_advice import remedy
 from traceprobe.records.summary import CollectiveGroup
 from traceprobe.replay.scenario import Changes
@@ -36,7 +35,7 @@ PREDICTED = {"predicted_all_reduces_per_step": 8}
     ],
 )
 def test_all_reduces_are_counted_against_the_prediction(measured, status, says):
-    finding = find("ddp-buckets", talking(measured), workload=PREDICTED)
+    finding = finding_of("ddp-buckets", talking(measured), workload=PREDICTED)
     assert (finding.status, finding.saving_ms_per_step) == (status, None)
     assert finding.advice.startswith(says)
     assert bool(finding.advice) == bool(says)
@@ -46,36 +45,38 @@ def test_all_reduces_are_counted_against_the_prediction(measured, status, says):
 
 
 def test_broadcasts_of_buffers_are_no_buckets():
-    finding = find("ddp-buckets", talking(8.0, 10.0), workload=PREDICTED)
+    finding = finding_of("ddp-buckets", talking(8.0, 10.0), workload=PREDICTED)
     assert finding.status == "pass"
     assert finding.evidence[1].startswith("in addition, 2 other collectives per step")
 
 
 def test_collectives_without_a_name_are_counted_all():
-    finding = find("ddp-buckets", talking(None, 9.0), workload=PREDICTED)
+    finding = finding_of("ddp-buckets", talking(None, 9.0), workload=PREDICTED)
     assert finding.status == "warn"
     assert finding.evidence == ["9 collectives per step, 8 predicted from the parameters"]
 
 
 def test_one_rank_that_differs_is_enough():
-    finding = find("ddp-buckets", talking(8.0), talking(9.0), workload=PREDICTED)
+    finding = finding_of("ddp-buckets", talking(8.0), talking(9.0), workload=PREDICTED)
     assert finding.status == "warn"
     assert finding.evidence[0].startswith("8 to 9, by rank,")
 
 
 @pytest.mark.parametrize("workload", [None, {}, {"predicted_all_reduces_per_step": "8"}])
 def test_without_a_prediction_there_is_nothing_to_compare(workload):
-    assert found("ddp-buckets", talking(8.0), workload=workload) == ("not-applicable", None)
+    assert outcome_of("ddp-buckets", talking(8.0), workload=workload) == ("not-applicable", None)
 
 
 def test_a_prediction_without_communication_does_not_apply():
-    assert found("ddp-buckets", records.rank(step()), workload=PREDICTED)[0] == "not-applicable"
+    assert (
+        outcome_of("ddp-buckets", records.rank(step()), workload=PREDICTED)[0] == "not-applicable"
+    )
 
 
 def test_a_prediction_without_steps_stays_open():
     rank = talking(None, None)
     rank = replace(rank, summary=replace(rank.summary, collectives_per_step=None))
-    assert found("ddp-buckets", rank, workload=PREDICTED) == ("inconclusive", None)
+    assert outcome_of("ddp-buckets", rank, workload=PREDICTED) == ("inconclusive", None)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_a_prediction_without_steps_stays_open():
     [(7_999_999, 100, True), (8_000_000, 100, False), (800, 49, False), (None, 100, False)],
 )
 def test_larger_messages_are_advised_where_small_ones_are_exposed(size, share, small):
-    finding = find("communication-exposed", talking(8.0, size=size, share=share))
+    finding = finding_of("communication-exposed", talking(8.0, size=size, share=share))
     assert finding.advice.startswith("Send fewer") == small
     assert any("messages are small" in line for line in finding.evidence) == small
 
@@ -106,7 +107,7 @@ def test_buckets_are_advised_by_what_they_can_hide(parts, total, words):
     rank = records.rank(parts, communication=communication(100, total=total))
     busy = {**rank.summary.busy_ns, "communication": total * records.MS * records.STEPS}
     rank = replace(rank, summary=replace(rank.summary, busy_ns=busy))
-    assert words in find("communication-exposed", rank).advice
+    assert words in finding_of("communication-exposed", rank).advice
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_advice_is_about_the_messages_that_are_exposed_most(operations, words, a
     ]
     rank = talking(None, sum(operations.values()))
     rank = replace(rank, summary=replace(rank.summary, collectives=groups))
-    advice = find("communication-exposed", rank).advice
+    advice = finding_of("communication-exposed", rank).advice
     assert words in advice
     assert absent not in advice
 
@@ -173,7 +174,7 @@ def test_a_model_that_is_gathered_at_once_leaves_nothing_to_hide_it(gathers, hid
     rank = talking(None, gathers + 1.0)
     sent = replace(communication(100, total=100 + hidden), bytes_per_step=10**9)
     rank = replace(rank, summary=replace(rank.summary, collectives=groups, communication=sent))
-    assert says in find("communication-exposed", rank).advice
+    assert says in finding_of("communication-exposed", rank).advice
 
 
 @pytest.mark.parametrize(("hidden", "says"), [(0, "as DDP does"), (100, "raise `bucket_cap_mb`")])
@@ -183,7 +184,7 @@ def test_small_messages_that_nothing_hides_are_sent_too_late_as_well(hidden, say
     rank = records.rank(
         step(communication=100, optimizer=10), communication=sent, collectives_per_step=8.0
     )
-    advice = find("communication-exposed", rank).advice
+    advice = finding_of("communication-exposed", rank).advice
     assert advice.startswith("Send fewer")
     assert says in advice
     assert ("as DDP does" in advice) == (hidden == 0)
@@ -198,7 +199,7 @@ def test_many_messages_that_take_no_time_are_small(count, us, size, small):
     group = replace(group, duration_ns=1_000 * us * group.count)
     rank = talking(float(count), size=None if size is None else int(size))
     rank = replace(rank, summary=replace(rank.summary, collectives=[group]))
-    finding = find("communication-exposed", rank)
+    finding = finding_of("communication-exposed", rank)
     assert ("Send fewer and larger messages" in finding.advice) is small
     assert any("messages are small" in said for said in finding.evidence) is small
 
@@ -216,7 +217,7 @@ def test_many_broadcasts_are_joined(broadcasts, reductions, says):
     count = float(broadcasts + reductions)
     rank = talking(float(reductions), count, size=int(1_000 * count))
     rank = replace(rank, summary=replace(rank.summary, collectives=groups))
-    assert says in find("communication-exposed", rank).advice
+    assert says in finding_of("communication-exposed", rank).advice
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_broadcasts_that_are_most_of_it_come_first(reductions, changes):
     ]
     rank = talking(float(reductions), 3.0 + reductions, size=10**8 * (3 + reductions))
     rank = replace(rank, summary=replace(rank.summary, collectives=groups))
-    advice = find("communication-exposed", rank).advice
+    advice = finding_of("communication-exposed", rank).advice
     assert "broadcast_buffers=False" in advice
     assert advice.startswith("Most of it is broadcasts") == (changes is not None)
     if changes is not None:
@@ -261,10 +262,10 @@ def test_buffers_that_are_sent_in_every_step_are_named():
     )
     rank = talking(8.0, 10.0)
     rank = replace(rank, summary=replace(rank.summary, collectives=[group]))
-    finding = find("communication-exposed", rank)
+    finding = finding_of("communication-exposed", rank)
     assert "2 broadcasts per step, as DDP makes for buffers" in finding.evidence
     assert "broadcast_buffers=False" in finding.advice
-    assert "broadcast_buffers" not in find("communication-exposed", talking(8.0)).advice
+    assert "broadcast_buffers" not in finding_of("communication-exposed", talking(8.0)).advice
     hidden = talking(8.0, 10.0, share=49)
     hidden = replace(hidden, summary=replace(hidden.summary, collectives=[group]))
-    assert "broadcast_buffers" not in find("communication-exposed", hidden).advice
+    assert "broadcast_buffers" not in finding_of("communication-exposed", hidden).advice

@@ -12,8 +12,8 @@ import traceprobe
 from tests import records
 from tests.builders import kineto, nsight
 from tests.builders.scenario import Script
-from tests.test_captures import finding, report_of
-from tests.test_findings import evidence
+from tests.evidence import evidence, finding_in
+from tests.test_captures import report_of
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.capture.process.nsys_tool import embed_sidecars
 from traceprobe.findings.allocator_stalls import allocator_stalls
@@ -139,7 +139,7 @@ def test_memory_of_the_driver_in_every_step_says_what_it_is_for(
     tmp_path, write, suffix, stall, reason, advice
 ):
     report = report_of(loop(stall), tmp_path, write, suffix)
-    found = finding(report, "allocator-stalls")
+    found = finding_in(report, "allocator-stalls")
     assert found.status == "fail"
     assert reason in found.evidence[1]
     assert found.advice.startswith(advice)
@@ -147,7 +147,7 @@ def test_memory_of_the_driver_in_every_step_says_what_it_is_for(
     (rank,) = report.ranks
     driver = sum(c.t1 - c.t0 for c in loop(stall).calls if c.api in ("cudaFree", "cudaMalloc"))
     assert sum(rank.replay.stall_ns) == driver * rank.replay.iterations // STEPS
-    both = found.saving_ms_per_step + finding(report, "host-overhead").saving_ms_per_step
+    both = found.saving_ms_per_step + finding_in(report, "host-overhead").saving_ms_per_step
     assert both == pytest.approx(rank.summary.launch_idle_ns / rank.summary.steps / MS)
 
 
@@ -162,12 +162,12 @@ def test_memory_of_the_driver_in_every_step_says_what_it_is_for(
 def test_of_two_iterations_both_give_memory_back(tmp_path, stall, steps, told):
     report = report_of(loop(stall, steps, count=2), tmp_path)
     assert report.ranks[0].summary.iterations_used == 2
-    cold = finding(report, "cold-start").status
+    cold = finding_in(report, "cold-start").status
     if told:
-        assert finding(report, "allocator-stalls").status == "fail"
+        assert finding_in(report, "allocator-stalls").status == "fail"
         assert cold == "pass"
     else:
-        assert finding(report, "allocator-stalls").status not in {"warn", "fail"}
+        assert finding_in(report, "allocator-stalls").status not in {"warn", "fail"}
 
 
 def test_an_allocation_follows_at_once_in_the_time_of_a_profiler_as_well(tmp_path):
@@ -175,15 +175,17 @@ def test_an_allocation_follows_at_once_in_the_time_of_a_profiler_as_well(tmp_pat
         script.call("cudaFree", at + 2 * MS, at + 4 * MS)
         script.call("cudaMalloc", at + 4 * MS + 60_000, at + 59 * MS // 10)
 
-    found = finding(report_of(loop(slowly), tmp_path, nsight.write, "sqlite"), "allocator-stalls")
+    found = finding_in(
+        report_of(loop(slowly), tmp_path, nsight.write, "sqlite"), "allocator-stalls"
+    )
     assert "the allocator makes room" in found.evidence[1]
 
 
 def test_the_line_that_frees_is_named(tmp_path):
     report = report_of(loop(empties_cache), tmp_path)
-    (site,) = finding(report, "allocator-stalls").sites
+    (site,) = finding_in(report, "allocator-stalls").sites
     assert (site.line, site.part) == (LINE, 1.0)
-    general = finding(report, "host-overhead")
+    general = finding_in(report, "host-overhead")
     assert general.status == "warn"
     assert not general.sites  # all of it is at that line
 
@@ -193,7 +195,7 @@ def test_the_line_that_frees_is_named(tmp_path):
 )
 def test_memory_that_is_not_taken_again_and_again_is_none(tmp_path, stall, steps):
     report = report_of(loop(stall, steps), tmp_path)
-    assert finding(report, "allocator-stalls").status == "not-applicable"
+    assert finding_in(report, "allocator-stalls").status == "not-applicable"
 
 
 def updates_on_the_cpu(script, at, k):
@@ -221,7 +223,7 @@ def test_operators_that_one_mistake_alone_calls_name_it(tmp_path, operator, time
             begin = at + 2 * MS + call * 4 * MS // times
             script.operator(operator, begin, begin + 3 * MS // times)
 
-    host = finding(report_of(loop(busy), tmp_path), "host-overhead")
+    host = finding_in(report_of(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
     assert says in host.advice
 
@@ -245,7 +247,7 @@ def test_memory_that_is_always_filled_tells_of_deterministic_algorithms(
             begin = at + 2 * MS + place * 4 * MS // len(calls)
             script.operator(name, begin, begin + 3 * MS // len(calls))
 
-    host = finding(report_of(loop(busy), tmp_path), "host-overhead")
+    host = finding_in(report_of(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
     assert says in host.advice
 
@@ -261,7 +263,7 @@ def test_random_numbers_that_the_cpu_draws_are_told(tmp_path, operator, launches
         if launches:
             script.op("kernel", begin + 3_000, begin + 5_000, (begin + 1_000, begin + 1_500))
 
-    host = finding(report_of(loop(busy), tmp_path), "host-overhead")
+    host = finding_in(report_of(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
     assert host.advice.startswith("Draw random numbers on the GPU") is named
     assert ("for 4.00 ms" in host.advice) is named
@@ -286,20 +288,20 @@ def test_one_call_that_prepares_for_each_size_names_it(tmp_path, operator, kerne
             call = begin + 1_000 + n * length // (kernels + 1)
             script.op("kernel", call + 1_000, call + 3_000, (call, call + 500))
 
-    host = finding(report_of(loop(busy), tmp_path), "host-overhead")
+    host = finding_in(report_of(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
     assert says in host.advice
 
 
 def test_an_optimizer_on_the_cpu_is_told_and_its_copies_are_no_batches(tmp_path):
     report = report_of(loop(updates_on_the_cpu), tmp_path)
-    host = finding(report, "host-overhead")
+    host = finding_in(report, "host-overhead")
     assert host.advice.startswith("The optimizer updates the parameters on the CPU")
     assert not host.predicted
     assert any("inside of `Optimizer.step`" in line for line in host.evidence)
     for name in ("h2d-exposed", "h2d-pageable"):
-        assert finding(report, name).advice.startswith("Parameters are copied back")
-    assert finding(report, "memory-traffic").advice.startswith("Gradients are copied")
+        assert finding_in(report, name).advice.startswith("Parameters are copied back")
+    assert finding_in(report, "memory-traffic").advice.startswith("Gradients are copied")
 
 
 def test_an_optimizer_that_launches_kernels_is_none_on_the_cpu(tmp_path):
@@ -308,19 +310,19 @@ def test_an_optimizer_that_launches_kernels_is_none_on_the_cpu(tmp_path):
         kernel(script, at + 3 * MS, at + 31 * MS // 10)
 
     report = report_of(loop(updates), tmp_path)
-    assert "torch.compile" in finding(report, "host-overhead").advice
-    assert finding(report, "h2d-exposed").advice.startswith("Pin the loader's memory")
+    assert "torch.compile" in finding_in(report, "host-overhead").advice
+    assert finding_in(report, "h2d-exposed").advice.startswith("Pin the loader's memory")
 
 
 def test_compilation_in_every_step_is_told_and_no_cold_start(tmp_path):
     report = report_of(loop(compiles), tmp_path)
-    found = finding(report, "recompilation")
+    found = finding_in(report, "recompilation")
     assert found.status == "fail"
     assert "of the functions by Dynamo's numbers 3 has 147 versions" in found.evidence
     assert [site.line for site in found.sites] == [LINE]
     assert 3 < found.predicted.ms <= found.saving_ms_per_step <= 4
-    assert finding(report, "cold-start").status == "pass"
-    assert finding(report, "host-overhead").status == "pass"
+    assert finding_in(report, "cold-start").status == "pass"
+    assert finding_in(report, "host-overhead").status == "pass"
 
 
 def compiles_where_nothing_of_it_is_recorded(script, at, k):
@@ -338,7 +340,7 @@ def test_compilation_under_nsight_is_told_by_the_ranges_of_the_recording(tmp_pat
     public = tmp_path / "public.sqlite"
     anonymise_trace(path, public)
     report = traceprobe.analyze(traceprobe.load(public if anonymous else path))
-    found = finding(report, "recompilation")
+    found = finding_in(report, "recompilation")
     assert found.status == "fail"
     assert "of the functions by Dynamo's numbers 3 has 147 versions" in found.evidence
     (site,) = found.sites
@@ -346,7 +348,7 @@ def test_compilation_under_nsight_is_told_by_the_ranges_of_the_recording(tmp_pat
     (rank,) = report.ranks
     assert rank.summary.partition_ns["forward"]  # nothing else is called so
     assert not rank.summary.partition_ns["idle_data_wait"]
-    assert finding(report, "cold-start").status == "pass"
+    assert finding_in(report, "cold-start").status == "pass"
 
 
 @pytest.mark.parametrize(("write", "suffix"), [(kineto.write, "json"), (nsight.write, "sqlite")])
@@ -391,17 +393,17 @@ def test_guards_that_fail_before_a_compilation_are_part_of_it(
 
 def test_compilation_in_the_first_steps_is_set_up(tmp_path):
     report = report_of(loop(compiles, (0, 1, 2)), tmp_path)
-    assert finding(report, "recompilation").status == "not-applicable"
+    assert finding_in(report, "recompilation").status == "not-applicable"
     (rank,) = report.ranks
     assert [calls.name for calls in rank.summary.host.set_up] == ["compilation"]
 
 
 def test_compilation_in_long_iterations_alone_is_counted_there(tmp_path):
     report = report_of(long_now_and_then(compiles), tmp_path)
-    found = finding(report, "recompilation")
+    found = finding_in(report, "recompilation")
     assert (found.status, found.saving_ms_per_step) == ("warn", None)
     assert "`long-iterations` counts what it costs" in found.evidence
-    assert finding(report, "long-iterations").saving_ms_per_step > 0
+    assert finding_in(report, "long-iterations").saving_ms_per_step > 0
 
 
 def collects(script, at, k):
@@ -412,14 +414,14 @@ def collects(script, at, k):
 def test_collections_of_garbage_are_the_hosts_and_told(tmp_path, write, suffix):
     report = report_of(loop(collects), tmp_path, write, suffix)
     summary = report.ranks[0].summary
-    found = finding(report, "garbage-collection")
+    found = finding_in(report, "garbage-collection")
     assert (found.status, found.saving_ms_per_step) == ("fail", pytest.approx(3.9, abs=0.1))
     assert "the longest 3.90 ms" in found.evidence[0]
     assert "`gc.freeze()`" in found.advice
     assert report.verdict.bound == "overhead"
     assert summary.partition_ns["idle_unexplained"] == 0
     assert summary.host.garbage_collections.iterations == summary.iterations_used
-    assert finding(report, "host-overhead").status == "pass"
+    assert finding_in(report, "host-overhead").status == "pass"
     if suffix == "json":
         assert [site.line for site in found.sites] == [LINE]
 
@@ -442,7 +444,7 @@ def test_a_collection_of_another_thread_counts_where_the_loop_stands_still(tmp_p
             script.operator("aten::add", t0 + n * 100_000, t0 + n * 100_000 + 90_000)
 
     report = report_of(loop(elsewhere), tmp_path)
-    assert (finding(report, "garbage-collection").status == "fail") is told
+    assert (finding_in(report, "garbage-collection").status == "fail") is told
 
 
 def test_collections_without_steps_are_told_of_the_whole_capture(tmp_path):
@@ -454,7 +456,7 @@ def test_collections_without_steps_are_told_of_the_whole_capture(tmp_path):
         kernel(script, at + 6 * MS, at + 99 * MS // 10, name=f"norm_{k}")
     report = report_of(script.build(), tmp_path)
     assert report.ranks[0].summary.iterations_used == 0
-    found = finding(report, "garbage-collection")
+    found = finding_in(report, "garbage-collection")
     assert found.status == "fail"
     assert found.evidence[0].startswith("8 collections, ")
 
@@ -465,7 +467,7 @@ def test_a_checkpoint_during_which_garbage_is_collected_is_a_checkpoint(tmp_path
         script.range("gc.collect", at + 9 * MS, at + 10 * MS)
 
     scenario = long_now_and_then(saves, more=8 * MS)
-    found = finding(report_of(scenario, tmp_path), "long-iterations")
+    found = finding_in(report_of(scenario, tmp_path), "long-iterations")
     assert found.advice.startswith("Copy checkpoints to pinned memory")
 
 
@@ -475,18 +477,18 @@ def test_collections_are_known_in_an_anonymised_trace(tmp_path, write, suffix):
     target = tmp_path / f"anonymous.{suffix}"
     anonymise_trace(path, target)
     report = traceprobe.analyze(traceprobe.load(target))
-    assert finding(report, "garbage-collection").status == "fail"
+    assert finding_in(report, "garbage-collection").status == "fail"
 
 
 def test_without_a_range_nobody_knows_what_the_host_did(tmp_path):
     report = report_of(loop(lambda script, at, k: None), tmp_path)
-    assert finding(report, "garbage-collection").status == "not-applicable"
+    assert finding_in(report, "garbage-collection").status == "not-applicable"
 
 
 def test_collections_of_long_iterations_are_counted_there(tmp_path):
     report = report_of(long_now_and_then(collects), tmp_path)
-    assert "only long iterations" in finding(report, "garbage-collection").evidence[0]
-    found = finding(report, "long-iterations")
+    assert "only long iterations" in finding_in(report, "garbage-collection").evidence[0]
+    found = finding_in(report, "long-iterations")
     assert any("garbage collection 3.90 ms" in line for line in found.evidence)
     assert "`gc.freeze()`" in found.advice
 
@@ -518,7 +520,7 @@ def regional(script, at, k):
 
 def test_a_compiled_function_inside_another_is_a_graph_break(tmp_path):
     report = report_of(loop(broken), tmp_path)
-    found = finding(report, "graph-breaks")
+    found = finding_in(report, "graph-breaks")
     assert found.status == "warn"
     assert found.evidence[0] == (
         "2 calls of compiled functions per step, 1 of them inside another, whose graph is broken "
@@ -530,12 +532,12 @@ def test_a_compiled_function_inside_another_is_a_graph_break(tmp_path):
 
 @pytest.mark.parametrize("stall", [beside, regional])
 def test_functions_that_are_compiled_whole_have_no_break(tmp_path, stall):
-    assert finding(report_of(loop(stall), tmp_path), "graph-breaks").status == "pass"
+    assert finding_in(report_of(loop(stall), tmp_path), "graph-breaks").status == "pass"
 
 
 def test_without_compiled_functions_there_is_nothing_to_break(tmp_path):
     report = report_of(loop(makes_room), tmp_path)
-    assert finding(report, "graph-breaks").status == "not-applicable"
+    assert finding_in(report, "graph-breaks").status == "not-applicable"
 
 
 @pytest.mark.parametrize("most", [True, False])
@@ -547,7 +549,7 @@ def test_what_a_break_leaves_uncompiled_counts_where_most_is_compiled(tmp_path, 
         if most:
             graph(script, at + 59 * MS // 10, at + 6 * MS)
 
-    found = finding(report_of(loop(pieces), tmp_path), "graph-breaks")
+    found = finding_in(report_of(loop(pieces), tmp_path), "graph-breaks")
     assert ("1.00 ms per step in element-wise" in found.evidence[1]) is most
 
 
@@ -594,7 +596,7 @@ def test_breaks_under_nsight_are_those_that_the_recording_noted(
     tmp_path, parts, notes, status, fusing
 ):
     report = report_of(kernels_of(*parts), tmp_path, with_notes(notes), "sqlite")
-    found, rest = finding(report, "graph-breaks"), finding(report, "unfused-kernels")
+    found, rest = finding_in(report, "graph-breaks"), finding_in(report, "unfused-kernels")
     assert (found.status, rest.status) == (status, fusing)
     if status != "warn":
         return
@@ -614,7 +616,7 @@ def test_a_trace_that_shows_compiled_functions_has_lines_of_the_recording_where_
 
     header = (("traceprobe", {"compiler": NOTED}),)
     report = report_of(loop(unnamed), tmp_path, header=header)
-    found = finding(report, "graph-breaks")
+    found = finding_in(report, "graph-breaks")
     assert found.evidence[0].startswith("2 calls of compiled functions per step, 1 of them inside")
     assert [site.line for site in found.sites] == ["gpt.py(80): forward"]
 
@@ -623,7 +625,7 @@ def test_an_anonymised_recording_keeps_what_it_noted_but_its_lines(tmp_path):
     path = with_notes(NOTED)(kernels_of((FUSED, 1), (EAGER, 2.5)), tmp_path / "run.sqlite")
     target = tmp_path / "public.sqlite"
     anonymise_trace(path, target)
-    found = finding(traceprobe.analyze(traceprobe.load(target)), "graph-breaks")
+    found = finding_in(traceprobe.analyze(traceprobe.load(target)), "graph-breaks")
     assert found.status == "warn"
     assert not found.sites
 
@@ -636,7 +638,7 @@ def test_what_compiled_graphs_launch_themselves_is_not_to_be_fused(tmp_path, fus
         region(script, at + MS, at + 5 * MS, "0/0")
         graph(script, at + MS, at + 5 * MS)
 
-    found = finding(report_of(loop(launched), tmp_path), "unfused-kernels")
+    found = finding_in(report_of(loop(launched), tmp_path), "unfused-kernels")
     told = "2.50 ms of them are launched by compiled graphs, whose compiler could not fuse them"
     assert (told in found.evidence) is fused
     assert found.status == ("pass" if fused else "warn")
@@ -658,7 +660,7 @@ def test_what_a_break_leaves_uncompiled_of_a_compiled_module_counts_however_much
             begin = at + n * 1_000 if inside else at + 5 * MS
             script.operator(name, begin, at + 99 * MS // 10 - n * 1_000)
 
-    found = finding(report_of(loop(pieces), tmp_path), "graph-breaks")
+    found = finding_in(report_of(loop(pieces), tmp_path), "graph-breaks")
     counted = inside and modules in WRAPPED
     assert ("1.00 ms per step in element-wise" in found.evidence[1]) is counted
 

@@ -10,8 +10,8 @@ import traceprobe
 from tests import records
 from tests.builders import kineto
 from tests.builders.scenario import Script
+from tests.evidence import finding_of
 from tests.report_factory import MS
-from tests.test_findings import find
 from traceprobe.records.forward_only import ForwardOnly
 
 STEPS = 5
@@ -98,7 +98,7 @@ def test_the_rank_that_has_it_alone_is_named():
         lines={"train.py(4): f": 1},
     )
     late = replace(ranks[1], summary=replace(ranks[1].summary, forward_only=work))
-    found = find("forward-only", ranks[0], late)
+    found = finding_of("forward-only", ranks[0], late)
     assert found.evidence[1] == "on rank 1 alone"
     assert found.saving_ms_per_step == pytest.approx(200)
-    assert find("forward-only", late).sites[0].line == "train.py(4): f"
+    assert finding_of("forward-only", late).sites[0].line == "train.py(4): f"

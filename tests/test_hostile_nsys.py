@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import nsight
 from tests.cli_runner import LOOP, MODULE, environment, interruptible
-from tests.test_supervisor import STAYS, alive, ids, pytestmark, until  # noqa: F401
+from tests.test_supervisor import STAYS, alive, ids, until
 from traceprobe.capture.process import nsys_tool
 
 

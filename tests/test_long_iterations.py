@@ -15,10 +15,10 @@ from tests import records
 from tests.builders import kineto
 from tests.builders.program import UPDATE, Program
 from tests.builders.scenario import Process, Script
+from tests.evidence import evidence
 from tests.loader_records import make_loader
+from tests.records import step
 from tests.report_factory import make_report
-from tests.test_findings import evidence
-from tests.test_verdict import step
 from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.findings.rule import RULES
 from traceprobe.formatting import ordinal

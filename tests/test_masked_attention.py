@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests import records
-from tests.test_findings import find
-from tests.test_verdict import step
+from tests.evidence import finding_of
+from tests.records import step
 from traceprobe.model.codes import UNKNOWN, Kind
 from traceprobe.model.operands import Operand
 from traceprobe.model.taxonomy import KERNEL_CLASSES, Phase
@@ -128,7 +128,7 @@ def rank(ms, hidden_ms):
 
 
 def test_what_a_kernel_without_the_mask_would_leave_is_told():
-    finding = find("attention-mask", rank(400, 200))
+    finding = finding_of("attention-mask", rank(400, 200))
     assert finding.status == "warn"
     assert "`is_causal=True`" in finding.advice
     assert finding.evidence[0].startswith("400 ms per step (40.0 %) in fused attention with")
@@ -138,13 +138,17 @@ def test_what_a_kernel_without_the_mask_would_leave_is_told():
 
 @pytest.mark.parametrize(("ms", "status"), [(60, "pass"), (80, "warn")])
 def test_little_attention_is_left_alone(ms, status):
-    assert find("attention-mask", rank(ms, ms // 2)).status == status
+    assert finding_of("attention-mask", rank(ms, ms // 2)).status == status
 
 
 def test_a_rank_without_it_takes_part_in_the_mean():
     without = records.rank(step(backward=600))
-    assert find("attention-mask", without).status == "not-applicable"
-    assert find("attention-mask", rank(400, 200), without).evidence[0].startswith("200 ms per step")
+    assert finding_of("attention-mask", without).status == "not-applicable"
+    assert (
+        finding_of("attention-mask", rank(400, 200), without)
+        .evidence[0]
+        .startswith("200 ms per step")
+    )
 
 
 def test_more_cannot_be_hidden_than_is_computed():

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tests import records
-from tests.test_findings import find
+from tests.evidence import finding_of
 from traceprobe.model.codes import Kind
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.micro_batches import micro_batches
@@ -63,6 +63,6 @@ def test_the_host_is_relieved_by_larger_ones_first(count, says):
     parts = {"forward": 200, "backward": 200, "idle_host": 600}
     counted = {} if count is None else {"micro_batches": count}
     rank = records.rank(parts, collectives=[], **counted)
-    advice = find("host-overhead", rank).advice
+    advice = finding_of("host-overhead", rank).advice
     assert advice.startswith("Make micro-batches larger") == (count is not None)
     assert says in advice

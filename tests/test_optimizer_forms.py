@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests import records
+from tests.evidence import evidence, finding_of
 from tests.lazy import Lazy
 from tests.report_factory import MS
-from tests.test_findings import evidence, find
 from traceprobe.findings.optimizer_cost import cheaper_updates
 from traceprobe.findings.optimizer_forms import FOREACH_FORM, FUSED_FORM
 from traceprobe.model.taxonomy import LEVELS
@@ -54,7 +54,7 @@ def test_a_program_with_two_optimizers_is_what_most_of_their_time_is(fused_ns, a
         for name, ns in times
     ]
     rank = replace(rank, summary=replace(rank.summary, top_kernels=listed))
-    assert find("optimizer-cost", rank).advice.startswith(advice)
+    assert finding_of("optimizer-cost", rank).advice.startswith(advice)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_large_tables_are_told_to_be_sparse(filled_ms, operator, says):
         for name, ms in (("aten::fill_", filled_ms), (operator, 5))
     ]
     rank = replace(rank, summary=replace(rank.summary, operators=calls))
-    advice = find("optimizer-cost", rank).advice
+    advice = finding_of("optimizer-cost", rank).advice
     assert ("sparse=True" in advice) == says
     assert "Use `fused=True`" in advice
 
@@ -96,7 +96,7 @@ def test_large_tables_are_told_to_be_sparse(filled_ms, operator, says):
     ],
 )
 def test_no_optimizer_is_told_to_use_what_it_has_not_or_has_already(rank, begins):
-    assert find("optimizer-cost", rank).advice.startswith(begins)
+    assert finding_of("optimizer-cost", rank).advice.startswith(begins)
 
 
 @pytest.mark.parametrize(

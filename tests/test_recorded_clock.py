@@ -8,8 +8,8 @@ import pytest
 
 from tests import records
 from tests.builders import kineto
+from tests.records import step
 from tests.test_kernel_speed import run
-from tests.test_verdict import step
 from traceprobe import analyze
 from traceprobe.capture.machine.clock_readings import REASONS
 from traceprobe.findings.recorded_clock import recorded_clock

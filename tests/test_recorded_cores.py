@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from tests import records
 from tests.builders import kineto
+from tests.evidence import evidence
+from tests.records import step
 from tests.report_factory import make_report
-from tests.test_findings import evidence
 from tests.test_kernel_speed import run
-from tests.test_verdict import step
 from traceprobe import analyze
 from traceprobe.capture.machine.cpu_readings import CpuReading, cpu_between, read_cpu
 from traceprobe.findings.cpu_oversubscribed import cpu_oversubscribed

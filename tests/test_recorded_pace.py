@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests import records
-from tests.test_findings import evidence
-from tests.test_verdict import step
+from tests.evidence import evidence
+from tests.records import step
 from traceprobe.findings.host_overhead import host_overhead
 from traceprobe.findings.recorded_pace import in_doubt, several_paces
 from traceprobe.findings.unexplained_idle import unexplained_idle

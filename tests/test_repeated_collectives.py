@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests import records
-from tests.records import communication
-from tests.test_findings import find
-from tests.test_verdict import step
+from tests.evidence import finding_of
+from tests.records import communication, step
 from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.model.taxonomy import Phase
 from traceprobe.records.repeated_collectives import RepeatedCollectives as Record
@@ -188,7 +187,7 @@ def rank(reduced, gathered, passes=4, share=100):
     [(75, 0, "no_sync()", "reshard"), (0, 80, "reshard_after_forward=False", "no_sync()")],
 )
 def test_the_finding_says_what_to_do_once(reduced, gathered, says, not_says):
-    finding = find("repeated-collectives", rank(reduced, gathered))
+    finding = finding_of("repeated-collectives", rank(reduced, gathered))
     assert finding.status == "warn"
     assert says in finding.advice
     assert not_says not in finding.advice
@@ -198,16 +197,16 @@ def test_the_finding_says_what_to_do_once(reduced, gathered, says, not_says):
     assert finding.saving_ms_per_step == pytest.approx(
         (reduced + gathered)
         / 100
-        * find("communication-exposed", rank(reduced, gathered)).saving_ms_per_step
+        * finding_of("communication-exposed", rank(reduced, gathered)).saving_ms_per_step
     )
 
 
 def test_a_rank_that_repeats_nothing_leaves_nothing_to_say():
     silent = records.rank(step(communication=100), communication=communication(100))
-    assert find("repeated-collectives", silent).status == "not-applicable"
-    assert find("repeated-collectives", rank(75, 0), silent).status == "not-applicable"
+    assert finding_of("repeated-collectives", silent).status == "not-applicable"
+    assert finding_of("repeated-collectives", rank(75, 0), silent).status == "not-applicable"
 
 
 def test_hidden_communication_asks_for_nothing():
     found = rank(75, 0, share=1)
-    assert find("repeated-collectives", found).status == "pass"
+    assert finding_of("repeated-collectives", found).status == "pass"

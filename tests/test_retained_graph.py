@@ -10,8 +10,8 @@ import traceprobe
 from tests import records
 from tests.builders import kineto
 from tests.builders.scenario import Script
+from tests.evidence import finding_of
 from tests.report_factory import MS
-from tests.test_findings import find
 from traceprobe.records.repeated_backward import RepeatedBackward
 from traceprobe.timeline.backward_passes import NODE
 
@@ -84,7 +84,7 @@ def test_the_finding_says_what_one_call_saves():
     work = RepeatedBackward(
         total_ns=200 * MS * records.STEPS, kernels=100 * records.STEPS, iterations=records.STEPS
     )
-    found = find(
+    found = finding_of(
         "retained-graph", replace(rank, summary=replace(rank.summary, repeated_backward=work))
     )
     assert found.status == "warn"
@@ -94,4 +94,4 @@ def test_the_finding_says_what_one_call_saves():
 
 
 def test_without_numbers_nothing_is_known():
-    assert find("retained-graph", records.rank({"backward": 500})).status == "not-applicable"
+    assert finding_of("retained-graph", records.rank({"backward": 500})).status == "not-applicable"

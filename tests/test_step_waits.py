@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests import records
-from tests.test_verdict import step
+from tests.records import step
 from traceprobe.capture.recording.calibration_facts import calibration
 from traceprobe.capture.recording.timed_block import TimedBlock
 from traceprobe.pipeline.run_ranks import RunRanks

@@ -10,8 +10,8 @@ import traceprobe
 from tests import records
 from tests.builders import kineto
 from tests.builders.scenario import Script
+from tests.evidence import finding_of
 from tests.report_factory import MS
-from tests.test_findings import find
 from traceprobe.records.tiny_kernels import TinyKernels
 
 STEPS, COUNT = 4, 50
@@ -71,12 +71,12 @@ def with_tiny(ns, kernel_ns=None, **parts):
 
 @pytest.mark.parametrize(("ms", "status"), [(4.9, "pass"), (5, "warn"), (60, "warn")])
 def test_a_notable_part_of_the_step_is_asked_about(ms, status):
-    found = find("small-kernels", with_tiny(int(ms * MS)))
+    found = finding_of("small-kernels", with_tiny(int(ms * MS)))
     assert (found.status, found.saving_ms_per_step) == (status, ms if status == "warn" else None)
 
 
 def test_it_is_counted_once():
     fused = {"fused": 1, "other": 25 * MS * records.STEPS}
     both = with_tiny(20 * MS, fused)
-    assert find("unfused-kernels", both).status == "warn"
-    assert find("small-kernels", both).status == "pass"
+    assert finding_of("unfused-kernels", both).status == "warn"
+    assert finding_of("small-kernels", both).status == "pass"

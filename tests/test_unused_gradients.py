@@ -10,8 +10,8 @@ import traceprobe
 from tests import records
 from tests.builders import kineto
 from tests.builders.scenario import Script
+from tests.evidence import finding_of
 from tests.report_factory import MS
-from tests.test_findings import find
 from traceprobe.records.unused_gradients import UnusedGradients
 
 STEPS = 4
@@ -188,7 +188,7 @@ def test_the_rank_with_most_of_it_counts():
         iterations=records.STEPS,
     )
     wasteful = replace(ranks[1], summary=replace(ranks[1].summary, unused_gradients=work))
-    found = find("unused-gradients", ranks[0], wasteful)
+    found = finding_of("unused-gradients", ranks[0], wasteful)
     assert found.status == "warn"
     assert found.saving_ms_per_step == pytest.approx(200)
     assert found.evidence[0].startswith("200 ms per step (20.0 %) for 8 gradients")

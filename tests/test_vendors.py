@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests import records
+from tests.evidence import evidence, finding_of
 from tests.lazy import Lazy
-from tests.test_findings import evidence, find
 from traceprobe.findings import RULES
 from traceprobe.findings.vendors import in_words_of
 from traceprobe.records.rank import DeviceInfo
@@ -80,12 +80,12 @@ def test_findings_of_a_run_on_amd_name_nothing_of_nvidia(parts):
 
 def test_advice_differs_where_amd_has_something_else():
     made = records.rank(step(), kernel_ns={"layout": 2000 * records.MS})
-    assert "tensor cores" in find("memory-format", made).advice
-    advice = find("memory-format", on_amd(made)).advice
+    assert "tensor cores" in finding_of("memory-format", made).advice
+    advice = finding_of("memory-format", on_amd(made)).advice
     assert "matrix cores" in advice
     assert "PYTORCH_MIOPEN_SUGGEST_NHWC" in advice
     slow = records.rank(step(), kernel_ns={"matmul_fp32": 3000 * records.MS})
-    assert find("tf32-off", on_amd(slow)).status == "not-applicable"
+    assert finding_of("tf32-off", on_amd(slow)).status == "not-applicable"
 
 
 @pytest.mark.slow

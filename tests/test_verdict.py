@@ -13,6 +13,7 @@ import traceprobe
 from tests import records
 from tests.builders import memory
 from tests.builders.loop import Loop
+from tests.records import step
 from traceprobe.records.rank import StepMarker
 from traceprobe.records.report import ObserverEffect, Term
 from traceprobe.replay.predict import now_ms
@@ -30,12 +31,6 @@ VERDICT = judge(
     None,
     Thresholds(),
 )
-
-
-def step(io=0, communication=0, overhead=0, **more):
-    """Parts of a 1000 ms step; what is left is computation."""
-    parts = {"idle_data_wait": io, "communication": communication, "idle_host": overhead, **more}
-    return parts | {"forward": 1_000 - sum(parts.values())}
 
 
 def decide(*ranks, **options):
