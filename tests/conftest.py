@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("tests.builders.truth")
+
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")
 REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_CORPUS") == "1"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders.loop import LOADER
 from tests.builders.scenario import PID, Process, Script
-from tests.test_ingest_kineto import read
+from tests.written_traces import read_kineto
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import phases
 from traceprobe.timeline.process_timeline import process_timeline
@@ -35,7 +35,7 @@ def steps(*between, script, sequence=None, ranges=()):
 
 def phases_of(script, tmp_path):
     """Phases of the second step's work, in order."""
-    trace = read(script.build(), tmp_path)
+    trace = read_kineto(script.build(), tmp_path)
     ops = process_timeline(trace, PID, None, phases.compile_phase_names({})).ops
     number = len(ops) // 4
     return [Phase(n).name.lower() for n in ops["phase"].to_list()[number : 2 * number]]

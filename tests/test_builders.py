@@ -10,23 +10,8 @@ from itertools import pairwise
 import pytest
 
 from tests.builders import faults, kineto
-from tests.builders.loop import LOADER, Loop, training_loop
+from tests.builders.loop import LOADER, TWO_COLLECTIVES, Loop, training_loop
 from tests.builders.scenario import AUTOGRAD, PID, Process, Script, merge
-
-FULL = Loop(
-    data_wait_ns=300_000,
-    h2d_ns=40_000,
-    forward_ns=400_000,
-    memset_ns=20_000,
-    backward_ns=600_000,
-    comm_ns=250_000,
-    comm_overlap_ns=100_000,
-    optimizer_ns=100_000,
-    d2h_ns=12_000,
-    launch_gap_ns=30_000,
-    tail_ns=8_000,
-    collectives=2,
-)
 
 
 def sweep(loop):
@@ -46,7 +31,7 @@ def sweep(loop):
 @pytest.mark.parametrize(
     "loop",
     [
-        FULL,
+        TWO_COLLECTIVES,
         Loop(forward_ns=100_000),
         Loop(forward_ns=90_000, backward_ns=90_001, optimizer_ns=50_003, launch_gap_ns=3),
         Loop(forward_ns=100_000, h2d_ns=70_000, lag_ns=500_000, loop_gap_ns=0),
@@ -71,7 +56,7 @@ def test_the_expected_partition_is_what_the_laid_out_ops_cover(loop):
 
 
 def test_a_loop_in_numbers():
-    expected = FULL.expected()
+    expected = TWO_COLLECTIVES.expected()
     gaps = 12  # 1 copy, 4 forward, 1 memset, 4 backward, 2 optimizer and 1 copy leave 12 gaps
     assert expected.partition_ns == dict.fromkeys(expected.partition_ns, 0) | {
         "forward": 400_000,
@@ -99,11 +84,11 @@ def test_a_loop_that_lags_turns_host_waits_into_latency():
 
 
 def test_every_launch_of_a_loop_is_inside_its_step_and_calls_of_a_thread_do_not_overlap():
-    scenario = FULL.scenario()
+    scenario = TWO_COLLECTIVES.scenario()
     steps = [r for r in scenario.ranges if r.name.startswith("step ")]
     assert [s.name for s in steps] == [f"step {k}" for k in range(5)]
     for number, op in enumerate(scenario.ops):
-        step = steps[number // FULL.expected().gpu_ops]
+        step = steps[number // TWO_COLLECTIVES.expected().gpu_ops]
         assert step.t0 <= op.launch.t0
         assert op.launch.t1 <= min(op.t0, step.t1)
     for thread in (PID, AUTOGRAD):
@@ -112,7 +97,7 @@ def test_every_launch_of_a_loop_is_inside_its_step_and_calls_of_a_thread_do_not_
 
 
 def test_backward_is_launched_by_a_thread_without_ranges():
-    scenario = FULL.scenario()
+    scenario = TWO_COLLECTIVES.scenario()
     assert {r.thread for r in scenario.ranges} == {PID}
     assert {o.thread for o in scenario.operators if o.forward_thread == 1} == {AUTOGRAD}
     threads = Counter((op.kind, op.launch.thread) for op in scenario.ops)
@@ -154,7 +139,7 @@ def events(data, cat):
 @pytest.mark.parametrize("dialect", kineto.DIALECTS)
 @pytest.mark.parametrize("gz", [False, True])
 def test_every_dialect_is_json_with_all_gpu_rows(tmp_path, dialect, gz):
-    scenario = FULL.scenario()
+    scenario = TWO_COLLECTIVES.scenario()
     path = kineto.write(scenario, tmp_path / "trace", dialect, gz=gz)
     data = gzip.decompress(path.read_bytes()) if gz else path.read_bytes()
     body = json.loads(data)
@@ -166,7 +151,7 @@ def test_every_dialect_is_json_with_all_gpu_rows(tmp_path, dialect, gz):
 
 
 def test_each_dialect_has_its_marks():
-    scenario = FULL.scenario()
+    scenario = TWO_COLLECTIVES.scenario()
     dumped = {d: kineto.dumps(scenario, d) for d in kineto.DIALECTS}
     step = {d: next(e for e in json.loads(dumped[d])["traceEvents"]) for d in "CDEFG"}
     begin = scenario.ranges[0].t0
@@ -196,10 +181,12 @@ def test_integer_dialects_refuse_times_that_they_cannot_write():
 
 
 def test_a_kineto_file_holds_one_process():
-    two = merge(FULL.scenario(), Loop(forward_ns=99_000, process=Process(2000)).scenario())
+    two = merge(
+        TWO_COLLECTIVES.scenario(), Loop(forward_ns=99_000, process=Process(2000)).scenario()
+    )
     with pytest.raises(ValueError, match="one process"):
         kineto.dumps(two)
-    assert kineto.dumps(two.only(PID)) == kineto.dumps(FULL.scenario())
+    assert kineto.dumps(two.only(PID)) == kineto.dumps(TWO_COLLECTIVES.scenario())
 
 
 def test_kineto_content_options():
@@ -254,7 +241,7 @@ def test_rocm_rows():
 
 
 def test_shifting_moves_every_row_and_nothing_else():
-    scenario = FULL.scenario()
+    scenario = TWO_COLLECTIVES.scenario()
     moved = scenario.shifted(-5_000_000_000)
     assert moved.ops[3].launch.t0 == scenario.ops[3].launch.t0 - 5_000_000_000
     assert moved.shifted(5_000_000_000) == scenario
@@ -262,7 +249,7 @@ def test_shifting_moves_every_row_and_nothing_else():
 
 @pytest.mark.parametrize("fault", faults.KINETO, ids=str)
 def test_kineto_faults_change_what_they_say(fault):
-    data = kineto.dumps(FULL.scenario(), "E")
+    data = kineto.dumps(TWO_COLLECTIVES.scenario(), "E")
     damaged, affected = fault.apply(data)
     assert damaged != data
     total = len(faults.spans(data))
@@ -277,14 +264,14 @@ def test_kineto_faults_change_what_they_say(fault):
 
 def test_spans_are_the_events():
     for dialect in kineto.DIALECTS:
-        data = kineto.dumps(FULL.scenario(), dialect)
+        data = kineto.dumps(TWO_COLLECTIVES.scenario(), dialect)
         body = json.loads(data)
         rows = body if dialect == "A" else body["traceEvents"]
         assert [json.loads(data[a:b]) for a, b in faults.spans(data)] == rows
 
 
 def test_truncated_gzip_says_how_many_events_are_gone():
-    data = kineto.dumps(FULL.scenario(), "E")
+    data = kineto.dumps(TWO_COLLECTIVES.scenario(), "E")
     packed, affected = faults.truncated_gzip(data)
     with pytest.raises(EOFError):
         gzip.decompress(packed)

@@ -7,10 +7,9 @@ import sqlite3
 import pytest
 
 from tests.builders import faults, kineto, nsight
-from tests.builders.loop import Loop
+from tests.builders.loop import TWO_COLLECTIVES, Loop
 from tests.builders.nsight_schema import SCHEMAS, tables
 from tests.builders.scenario import PID, Process, Script, merge
-from tests.test_builders import FULL
 
 
 def rows(path, query):
@@ -27,7 +26,7 @@ def present(path):
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_every_schema_holds_the_rows_of_the_scenario(tmp_path, schema):
-    scenario = FULL.scenario()
+    scenario = TWO_COLLECTIVES.scenario()
     path = nsight.write(scenario, tmp_path / "run.sqlite", schema)
     kernels = rows(path, "SELECT start, end, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL")
     assert kernels == [
@@ -140,7 +139,7 @@ def test_merged_processes_share_correlation_ids(tmp_path):
 
 
 def test_sqlite_faults(tmp_path):
-    path = nsight.write(FULL.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(TWO_COLLECTIVES.scenario(), tmp_path / "run.sqlite")
     data = path.read_bytes()
     for damaged in (faults.truncated_sqlite(data), faults.overwritten_sqlite(data)):
         path.write_bytes(damaged)

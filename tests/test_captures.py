@@ -14,7 +14,7 @@ from tests.builders.loop import training_loop
 from tests.builders.scenario import PID, Process, Range, Script
 from tests.evidence import finding_in
 from tests.rendering import terminal_of
-from traceprobe import analyze
+from tests.written_traces import report_of_scenario
 from traceprobe.errors import EmptyTrace, UnsupportedInput
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.pipeline.inspection import describe
@@ -28,10 +28,6 @@ LOOP = {
     "optimizer_ns": MS,
     "sync_ns": 50_000,
 }
-
-
-def report_of(scenario, tmp_path, write=kineto.write, suffix="json", **options):
-    return analyze(read_trace(write(scenario, tmp_path / f"trace.{suffix}", **options)))
 
 
 def statuses(report, *names):
@@ -50,7 +46,9 @@ ABOUT_STEPS = ("host-overhead", "synchronization", "data-wait", "small-kernels")
 def test_launches_without_a_gpu_row_are_a_failed_capture_and_no_cpu_run(tmp_path):
     scenario, _ = training_loop(**LOOP)
     failed, _ = without_gpu_rows(scenario)
-    report = report_of(failed, tmp_path, header=(("WARNING", ["CUPTI is not initialized"]),))
+    report = report_of_scenario(
+        failed, tmp_path, header=(("WARNING", ["CUPTI is not initialized"]),)
+    )
     assert report.verdict.bound == "inconclusive"
     assert "no GPU rows" in report.verdict.headline
     assert finding_in(report, "gpu-rows-missing").status == "fail"
@@ -62,14 +60,14 @@ def test_launches_without_a_gpu_row_are_a_failed_capture_and_no_cpu_run(tmp_path
 def test_the_same_without_any_annotation_is_no_other_case(tmp_path):
     scenario, _ = training_loop(**LOOP)
     failed, _ = without_gpu_rows(replace(scenario, ranges=()))
-    report = report_of(failed, tmp_path)
+    report = report_of_scenario(failed, tmp_path)
     assert finding_in(report, "gpu-rows-missing").status == "fail"
 
 
 def test_operators_of_cuda_libraries_do_not_run_on_a_cpu(tmp_path):
     run = cpu_run(loading=6)
     convolution = replace(run.operators[0], name="aten::cudnn_convolution")
-    report = report_of(replace(run, operators=(*run.operators, convolution)), tmp_path)
+    report = report_of_scenario(replace(run, operators=(*run.operators, convolution)), tmp_path)
     assert report.verdict.bound == "inconclusive"
     assert "`aten::cudnn_convolution` ran" in " ".join(
         finding_in(report, "gpu-rows-missing").evidence
@@ -80,7 +78,7 @@ def test_operators_of_cuda_libraries_do_not_run_on_a_cpu(tmp_path):
 def test_a_question_to_cudnn_is_asked_on_a_cpu_too(tmp_path):
     run = cpu_run(loading=6)
     question = replace(run.operators[0], name="aten::cudnn_is_acceptable")
-    report = report_of(replace(run, operators=(*run.operators, question)), tmp_path)
+    report = report_of_scenario(replace(run, operators=(*run.operators, question)), tmp_path)
     assert report.verdict.bound != "inconclusive"
     assert finding_in(report, "gpu-rows-missing").status == "not-applicable"
 
@@ -107,7 +105,7 @@ def test_a_run_on_a_cpu_launches_nothing(tmp_path):
     for k in range(8):
         script.range(f"step {k}", k * 10 * MS, (k + 1) * 10 * MS)
         script.operator("aten::mm", k * 10 * MS, k * 10 * MS + 9 * MS, sequence=k)
-    report = report_of(script.build(), tmp_path)
+    report = report_of_scenario(script.build(), tmp_path)
     assert report.verdict.bound == "compute"
     assert finding_in(report, "gpu-rows-missing").status == "not-applicable"
 
@@ -118,7 +116,7 @@ def test_a_server_that_answers_requests_is_called_one(tmp_path, trains):
     again = replace(scenario.operators[0], name="vllm::unified_attention")
     other = [replace(again, name="autograd::engine::evaluate_function: X")] if trains else []
     served = [o for o in scenario.operators if not o.name.startswith("autograd::engine")]
-    report = report_of(replace(scenario, operators=(*served, again, *other)), tmp_path)
+    report = report_of_scenario(replace(scenario, operators=(*served, again, *other)), tmp_path)
     assert ("inference server (vLLM)" in report.to_markdown()) is not trains
     assert ("inference server (vLLM)" in terminal_of(report, 999, False)) is not trains
 
@@ -129,7 +127,7 @@ def test_copies_alone_are_no_training(tmp_path):
         at = k * MS
         script.op("h2d", at + 20_000, at + 400_000, (at, at + 5_000), bytes=1 << 20)
         script.call("cudaStreamSynchronize", at + 10_000, at + 410_000)
-    report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
+    report = report_of_scenario(script.build(), tmp_path, nsight.write, "sqlite")
     assert report.verdict.bound == "inconclusive"
     assert "no kernel" in report.verdict.headline
     assert finding_in(report, "gpu-rows-missing").status == "fail"
@@ -157,7 +155,7 @@ def launches(count, slow=(), *, again=False, busy_ns=0):
 
 
 def test_first_launches_that_load_code_are_a_cold_start(tmp_path):
-    report = report_of(launches(400, {1: 6 * MS, 2: 4 * MS}), tmp_path)
+    report = report_of_scenario(launches(400, {1: 6 * MS, 2: 4 * MS}), tmp_path)
     assert report.verdict.bound == "inconclusive"
     assert "cold start" in report.verdict.headline
     found = finding_in(report, "cold-start")
@@ -167,12 +165,12 @@ def test_first_launches_that_load_code_are_a_cold_start(tmp_path):
 
 
 def test_a_launch_that_waits_for_a_full_queue_is_no_cold_start(tmp_path):
-    report = report_of(launches(400, {1: 6 * MS, 2: 4 * MS}, busy_ns=7 * MS), tmp_path)
+    report = report_of_scenario(launches(400, {1: 6 * MS, 2: 4 * MS}, busy_ns=7 * MS), tmp_path)
     assert finding_in(report, "cold-start").status == "pass"
 
 
 def test_a_kernel_that_ran_before_is_warm(tmp_path):
-    report = report_of(launches(400, {200: 6 * MS, 300: 4 * MS}, again=True), tmp_path)
+    report = report_of_scenario(launches(400, {200: 6 * MS, 300: 4 * MS}, again=True), tmp_path)
     assert finding_in(report, "cold-start").status == "pass"
 
 
@@ -182,7 +180,7 @@ def test_allocations_of_every_step_are_the_pace_of_the_run(tmp_path):
         at = k * MS
         script.call("cudaMalloc", at, at + 400_000)
         script.op("kernel", at + 420_000, at + 990_000, (at + 400_000, at + 406_000), name="gemm")
-    report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
+    report = report_of_scenario(script.build(), tmp_path, nsight.write, "sqlite")
     assert finding_in(report, "cold-start").status == "pass"
     assert report.verdict.bound != "inconclusive"
 
@@ -201,7 +199,7 @@ def test_memory_that_is_returned_in_every_step_is_no_cold_start(tmp_path, steps,
             script.call("cudaFree", t0 + 7_000, t0 + 8_000)
         if k in steps:
             script.call("cudaFree", at + 2 * MS, at + 9 * MS)
-    report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
+    report = report_of_scenario(script.build(), tmp_path, nsight.write, "sqlite")
     assert finding_in(report, "cold-start").status == ("warn" if cold else "pass")
     assert len(steps) < 8 or report.verdict.bound == "overhead"
 
@@ -214,7 +212,7 @@ def test_a_compilation_is_a_cold_start(tmp_path, name):
         t0 = at + 5_000
         script.op("kernel", t0, t0 + 50_000, (at, at + 6_000), name=f"gemm_{order.randrange(40)}")
     script.range(name, 200 * 60_000, 200 * 60_000 + 40 * MS)
-    report = report_of(script.build(), tmp_path)
+    report = report_of_scenario(script.build(), tmp_path)
     compiles = name.endswith("(dynamo_timed)")
     assert finding_in(report, "cold-start").status == ("fail" if compiles else "pass")
     assert ("cold start" in report.verdict.headline) is compiles
@@ -234,7 +232,7 @@ def test_what_precedes_the_work_of_a_single_step_may_be_its_bound(
         t0, bound = at + 110 * 500_000 + 100_000, "compute"
         script.range("step 8", t0 - 50_000, t0 + 400_000)
         script.op("kernel", t0, t0 + 300_000, (t0 - 9_000, t0 - 4_000), name="gemm_0")
-    report = report_of(script.build(), tmp_path)
+    report = report_of_scenario(script.build(), tmp_path)
     assert report.verdict.bound == bound
     assert ("before its first work" in report.verdict.headline) is (bound == "inconclusive")
 
@@ -248,7 +246,7 @@ def test_set_up_of_an_iteration_that_does_not_count_is_not_judged(tmp_path):
         else op
         for op in scenario.ops
     ]
-    report = report_of(replace(scenario, ops=tuple(ops)), tmp_path)
+    report = report_of_scenario(replace(scenario, ops=tuple(ops)), tmp_path)
     assert finding_in(report, "cold-start").status == "pass"
     assert report.verdict.bound == "compute"
 
@@ -325,7 +323,7 @@ def test_databases_of_other_tools_are_told_by_their_tables(tmp_path, table, name
 def test_gpu_rows_make_a_trace_ours_whatever_its_processes_are_called(tmp_path):
     scenario, _ = training_loop(**LOOP)
     named = replace(scenario, processes=(replace(scenario.processes[0], name="Browser"),))
-    assert report_of(named, tmp_path).verdict.bound == "compute"
+    assert report_of_scenario(named, tmp_path).verdict.bound == "compute"
 
 
 def cpu_run(*, loading=0, between=0, steps=10, marked=True):
@@ -366,7 +364,7 @@ OF_GPUS = re.compile(r"\bGPUs?\b|CUDA|cuda|\bdevice\b|[Kk]ernel|[Ll]aunch|multip
     ],
 )
 def test_a_run_on_a_cpu_is_told_in_its_own_words(tmp_path, run, bound):
-    report = report_of(cpu_run(**run), tmp_path)
+    report = report_of_scenario(cpu_run(**run), tmp_path)
     assert report.verdict.bound == bound
     findings = [f for f in report.findings if f.status != "not-applicable"]
     said = [report.verdict.headline, *report.verdict.reasons]
@@ -377,7 +375,7 @@ def test_a_run_on_a_cpu_is_told_in_its_own_words(tmp_path, run, bound):
 
 def test_a_cpu_run_that_is_too_short_counts_operators(tmp_path):
     whole = Range("main", PID, 0, 30 * MS)
-    report = report_of(replace(cpu_run(steps=2, marked=False), ranges=(whole,)), tmp_path)
+    report = report_of_scenario(replace(cpu_run(steps=2, marked=False), ranges=(whole,)), tmp_path)
     assert "8 operators, at least 100 are needed" in " ".join(report.verdict.missing)
     assert report.verdict.bound == "inconclusive"
     assert [text for text in report.verdict.missing if OF_GPUS.search(text)] == []
@@ -391,7 +389,7 @@ def test_summing_gradients_is_backward_work(tmp_path):
         script.range(f"step {k}", at, at + 10 * MS)
         script.operator("aten::mm", at, at + 3 * MS, sequence=k)
         script.operator(node, at + 3 * MS, at + 8 * MS, sequence=k + 100, forward_thread=0)
-    (rank,) = report_of(script.build(), tmp_path).ranks
+    (rank,) = report_of_scenario(script.build(), tmp_path).ranks
     parts = rank.summary.partition_ns
     assert parts["forward"] == pytest.approx(3 * MS * rank.summary.iterations_used, rel=0.01)
     assert parts["backward"] == pytest.approx(5 * MS * rank.summary.iterations_used, rel=0.01)
@@ -408,9 +406,9 @@ def test_a_training_on_a_cpu_needs_no_annotation(tmp_path, gpus):
         script.operator("aten::mm", at + 3 * MS, at + 8 * MS)
     if gpus:  # where the operators may have run, and nothing was recorded
         with pytest.raises(EmptyTrace, match="no GPU work"):
-            report_of(script.build(), tmp_path)
+            report_of_scenario(script.build(), tmp_path)
         return
-    report = report_of(script.build(), tmp_path)
+    report = report_of_scenario(script.build(), tmp_path)
     assert report.verdict.bound == "compute"
     assert any(warning.code == "cpu-run" for warning in report.quality.warnings)
     assert report.ranks[0].summary.steps >= 50

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import faults, kineto
+from tests.builders import kineto
 from tests.cli_runner import (
     LOOP,
     MODULE,
@@ -113,7 +113,7 @@ def test_a_failing_write_leaves_the_old_file_or_none(folder):
 )
 def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path, command):
     big = tmp_path / "big.json"
-    write_repeated(big, kineto.dumps(LOOP.scenario()), 100_000_000)
+    kineto.write_repeated(big, kineto.dumps(LOOP.scenario()), 100_000_000)
     process = subprocess.Popen(
         [*MODULE, *command],
         cwd=tmp_path,
@@ -129,18 +129,6 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path, command):
     done = Done(process.returncode, out.decode(), err.decode()).expect(130)
     assert (done.out, done.err.splitlines()[-1]) == ("", "traceprobe: interrupted")
     assert [path.name for path in tmp_path.iterdir()] == [big.name]
-
-
-def write_repeated(path, data, size):
-    """A trace whose events are repeated until the file has `size` bytes."""
-    spans = faults.spans(data)
-    low, high = spans[0][0], spans[-1][1]
-    events = data[low:high]
-    with path.open("wb") as file:
-        file.write(data[:low])
-        for _ in range(size // len(events)):
-            file.write(events + b",\n")
-        file.write(data[low:])
 
 
 def wait_until_it_reads(process, path):

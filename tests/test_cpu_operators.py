@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import kineto
 from tests.builders.scenario import PID, Process, Script
-from tests.test_ingest_kineto import read
+from tests.written_traces import read_kineto
 from traceprobe.model.codes import Role
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import phases
@@ -49,7 +49,7 @@ class Pass:
         return self
 
     def read(self, tmp_path):
-        return read(self.script.build(), tmp_path)
+        return read_kineto(self.script.build(), tmp_path)
 
     def seen(self, tmp_path):
         """(start, end, role) of the work of the first step."""

@@ -14,7 +14,8 @@ import traceprobe
 from tests.builders import kineto, nsight, truth
 from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Message, Process, Script, merge
-from tests.test_ingest_kineto import assert_same, read, read_bytes
+from tests.builders.truth import assert_same_events
+from tests.written_traces import read_bytes, read_kineto
 from traceprobe.errors import UsageError
 from traceprobe.ingest.kineto import chunks
 from traceprobe.ingest.plausibility import LEAST_OVERRUN_NS
@@ -69,7 +70,7 @@ def test_a_millisecond_of_overlap_is_allowed(tmp_path, form, by, kept):
 @pytest.mark.parametrize(("by", "kept"), [(50 * 40 * US, True), (50 * 40 * US + US, False)])
 def test_fifty_median_kernels_of_overlap_are_allowed(tmp_path, by, kept):
     script = overrun(kernels(Script(), length=40 * US), by, at=145 * US)
-    trace = read(script.build(), tmp_path)
+    trace = read_kineto(script.build(), tmp_path)
     assert (len(trace.gpu_ops) == 7) is kept
 
 
@@ -88,11 +89,13 @@ def test_what_may_overlap_is_kept(tmp_path, form, columns):
 
 
 def test_the_report_counts_what_was_set_aside(tmp_path):
-    report = traceprobe.analyze(read(overrun(kernels(Script(), 200), 2_000 * MS).build(), tmp_path))
+    report = traceprobe.analyze(
+        read_kineto(overrun(kernels(Script(), 200), 2_000 * MS).build(), tmp_path)
+    )
     assert report.quality.damage == {"impossible-durations": 1}
     assert "impossible-durations" in [w.code for w in report.quality.warnings]
     assert sum(r.summary.window_ns for r in report.ranks) < 100 * MS
-    plain = traceprobe.analyze(read(kernels(Script(), 200).build(), tmp_path))
+    plain = traceprobe.analyze(read_kineto(kernels(Script(), 200).build(), tmp_path))
     assert "damage" not in json.loads(plain.to_json())["quality"]
 
 
@@ -295,7 +298,7 @@ def test_ranks_in_one_file_are_told_by_their_collectives(tmp_path):
 def test_names_of_whole_programs_are_cut(tmp_path):
     name = "torch_dynamo_resume_in_" + "x" * 1_000_000
     script = Script().op("kernel", 10, 20, (1, 2), name=name).op("kernel", 30, 40, (25, 26))
-    trace = read(script.build(), tmp_path)
+    trace = read_kineto(script.build(), tmp_path)
     assert max(map(len, trace.names)) == NAME_LENGTH
     assert trace.names[trace.gpu_ops["name"][0]] == name[:NAME_LENGTH]
 
@@ -304,7 +307,7 @@ def test_names_that_the_profiler_made_unknown_are_read(tmp_path):
     """Newer writers replace a name that is not ASCII by this word."""
     scenario = EVERYTHING.scenario()
     ops = tuple(replace(op, name="unknown") for op in scenario.ops)
-    trace = read(replace(scenario, ops=ops), tmp_path)
+    trace = read_kineto(replace(scenario, ops=ops), tmp_path)
     assert len(trace.gpu_ops) == len(ops)
 
 
@@ -324,7 +327,7 @@ def test_a_record_window_end_far_away_moves_nothing(tmp_path):
     end = next(e for e in body["traceEvents"] if e["name"] == "Record Window End")
     plain = read_bytes(json.dumps(body).encode(), tmp_path)
     end["ts"] += 2 * 86_400e6
-    assert_same(read_bytes(json.dumps(body).encode(), tmp_path), plain)
+    assert_same_events(read_bytes(json.dumps(body).encode(), tmp_path), plain)
 
 
 def test_ranges_that_overlap_each_other_in_part_are_read_as_they_are(tmp_path):
@@ -332,7 +335,7 @@ def test_ranges_that_overlap_each_other_in_part_are_read_as_they_are(tmp_path):
     script.range("ProfilerStep#1", 0, 100).range("forward", 50, 150).range(
         "ProfilerStep#2", 90, 200
     )
-    trace = read(script.build(), tmp_path, stacks=True)
+    trace = read_kineto(script.build(), tmp_path, stacks=True)
     times = [(r["t0"] - kineto.EPOCH_NS, r["t1"] - kineto.EPOCH_NS) for r in all_ranges(trace)]
     assert sorted(times) == [(0, 100), (50, 150), (90, 200)]
 

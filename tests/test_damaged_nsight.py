@@ -9,78 +9,38 @@ import sqlite3
 import pytest
 
 from tests.builders import nsight, truth
-from tests.builders.loop import Loop
-from tests.builders.scenario import Process, Script, merge
-from tests.test_ingest_kineto import assert_same
-from tests.test_ingest_nsight import KERNEL, LOOP, RUNTIME, read, two_ranks
+from tests.builders.loop import EVERYTHING_PAGEABLE, Loop
+from tests.builders.nsight_pages import MANY, PAGE, leaf_pages, overwrite_pages, write_many_kernels
+from tests.builders.nsight_schema import KERNEL, RUNTIME
+from tests.builders.scenario import Process, Script, colliding_ranks, merge
+from tests.builders.truth import assert_same_events
+from tests.written_traces import read_nsight
 from traceprobe.errors import DamagedInput
 from traceprobe.ingest.nsight import damaged_pages as nsight_pages
 from traceprobe.ingest.nsight import open_export as reader
 from traceprobe.ingest.read_trace import read_trace
 
-COUNT = 2_000
-PAGE = 4096
-
-
-def long_run(path):
-    """An export of many kernels: its tables have many pages."""
-    script = Script()
-    for k in range(COUNT):
-        at = 1_000_000 + k * 10_000
-        script.op("kernel", at, at + 5_000, (at - 9_000, at - 8_000))
-    return nsight.write(script.build(), path)
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return long_run(tmp_path_factory.mktemp("whole") / "run.sqlite")
-
-
-def leaves(path, table):
-    """Numbers of the pages that hold rows of a table, in the order of the rows."""
-    data = path.read_bytes()
-    with sqlite3.connect(path) as db:
-        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
-        (root,) = db.execute(query, (table,)).fetchone()
-    db.close()
-
-    def below(number):
-        page = data[(number - 1) * PAGE : number * PAGE]
-        if page[0] == 13:
-            return [number]
-        cells = int.from_bytes(page[3:5], "big")
-        at = [int.from_bytes(page[12 + 2 * i : 14 + 2 * i], "big") for i in range(cells)]
-        children = [int.from_bytes(page[a : a + 4], "big") for a in at]
-        children.append(int.from_bytes(page[8:12], "big"))
-        return [leaf for child in children for leaf in below(child)]
-
-    return below(root)
-
-
-def ruin(path, *pages):
-    """Overwrite pages with what is none."""
-    with path.open("r+b") as file:
-        for number in pages:
-            file.seek((number - 1) * PAGE)
-            file.write(b"\xa5" * PAGE)
-    return path
+    return write_many_kernels(tmp_path_factory.mktemp("whole") / "run.sqlite")
 
 
 @pytest.mark.parametrize("which", [0, 1, -2, -1], ids=["first", "second", "last but one", "last"])
 def test_one_damaged_page_costs_its_rows_only(whole, tmp_path, which):
-    pages = leaves(whole, KERNEL)
+    pages = leaf_pages(whole, KERNEL)
     assert len(pages) > 10
     path = tmp_path / "run.sqlite"
     shutil.copy(whole, path)
-    trace = read_trace(ruin(path, pages[which]))
-    lost = COUNT - len(trace.gpu_ops)
-    assert 0 < lost < 3 * COUNT / len(pages)
+    trace = read_trace(overwrite_pages(path, pages[which]))
+    lost = MANY - len(trace.gpu_ops)
+    assert 0 < lost < 3 * MANY / len(pages)
     assert list(trace.quality.warnings) == ["damaged-tables"]
     assert KERNEL in trace.quality.warnings["damaged-tables"]
     assert "nsys export" in trace.quality.warnings["damaged-tables"]
     if which != -1:  # behind the last page no row says how many there were
         assert trace.quality.damage == {"damaged-tables": lost}
-    assert len(trace.host_calls) == COUNT
+    assert len(trace.host_calls) == MANY
     assert trace.gpu_ops["linked"].all()
     assert set(trace.gpu_ops["t1"] - trace.gpu_ops["t0"]) == {5_000}
 
@@ -88,12 +48,12 @@ def test_one_damaged_page_costs_its_rows_only(whole, tmp_path, which):
 def test_damage_in_many_places_keeps_what_lies_between(whole, tmp_path):
     path = tmp_path / "run.sqlite"
     shutil.copy(whole, path)
-    pages = leaves(whole, KERNEL)
-    calls = leaves(whole, RUNTIME)
-    trace = read_trace(ruin(path, *pages[1:-1:3], *calls[2:-1:2]))
-    assert COUNT / 2 < len(trace.gpu_ops) < COUNT
-    assert COUNT / 3 < len(trace.host_calls) < COUNT
-    missing = 2 * COUNT - len(trace.gpu_ops) - len(trace.host_calls)
+    pages = leaf_pages(whole, KERNEL)
+    calls = leaf_pages(whole, RUNTIME)
+    trace = read_trace(overwrite_pages(path, *pages[1:-1:3], *calls[2:-1:2]))
+    assert MANY / 2 < len(trace.gpu_ops) < MANY
+    assert MANY / 3 < len(trace.host_calls) < MANY
+    missing = 2 * MANY - len(trace.gpu_ops) - len(trace.host_calls)
     assert trace.quality.damage == {"damaged-tables": missing}
 
 
@@ -104,8 +64,8 @@ def test_a_damaged_root_costs_the_table(whole, tmp_path):
         query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
         (root,) = db.execute(query, (RUNTIME,)).fetchone()
     db.close()
-    trace = read_trace(ruin(path, root))
-    assert len(trace.gpu_ops) == COUNT
+    trace = read_trace(overwrite_pages(path, root))
+    assert len(trace.gpu_ops) == MANY
     assert trace.host_calls.is_empty()
     assert "damaged-tables" in trace.quality.warnings
 
@@ -135,7 +95,7 @@ def test_a_value_on_a_damaged_page_costs_the_value_only(tmp_path):
 def test_a_damaged_table_in_another_encoding_is_read_like_any(tmp_path):
     whole = nsight.write(Loop(steps=60, forward_ns=90_000).scenario(), tmp_path / "run.sqlite")
     path = nsight.recoded(whole, "UTF-16le")
-    ruin(path, leaves(path, "NVTX_EVENTS")[1])
+    overwrite_pages(path, leaf_pages(path, "NVTX_EVENTS")[1])
     found = read_trace(path)
     assert found.quality.warnings["damaged-tables"]
     ranges = set(found.host_ranges["name"].unique())
@@ -151,9 +111,9 @@ def test_texts_with_damaged_pages_leave_the_others_named(whole, tmp_path):
         at = 1_000 + k * 100
         script.op("kernel", at, at + 50, name=f"kernel_number_{k}_with_a_name")
     nsight.write(script.build(), path)
-    pages = leaves(path, "StringIds")
+    pages = leaf_pages(path, "StringIds")
     assert len(pages) > 10
-    trace = read_trace(ruin(path, pages[3]))
+    trace = read_trace(overwrite_pages(path, pages[3]))
     assert len(trace.gpu_ops) == 3_000
     names = [trace.names[i] for i in trace.gpu_ops["name"]]
     assert 0 < names.count("unknown") < 3 * 3_000 / len(pages)
@@ -162,14 +122,14 @@ def test_texts_with_damaged_pages_leave_the_others_named(whole, tmp_path):
 def test_pages_that_lead_back_to_themselves_come_to_an_end(whole, tmp_path):
     path = tmp_path / "run.sqlite"
     shutil.copy(whole, path)
-    pages = leaves(whole, KERNEL)
+    pages = leaf_pages(whole, KERNEL)
     with path.open("r+b") as file:  # one page twice, in the place of another
         file.seek((pages[2] - 1) * PAGE)
         page = file.read(PAGE)
         file.seek((pages[6] - 1) * PAGE)
         file.write(page)
     trace = read_trace(path)
-    assert COUNT / 2 < len(trace.gpu_ops) <= COUNT
+    assert MANY / 2 < len(trace.gpu_ops) <= MANY
     assert trace.gpu_ops["correlation"].is_sorted()
 
 
@@ -186,8 +146,8 @@ def test_an_export_that_was_cut_keeps_its_first_pages(whole, tmp_path, fraction,
         data = data[: int(len(data) * fraction)]
     path.write_bytes(data)
     trace = read_trace(path)
-    assert 0 < len(trace.gpu_ops) <= COUNT
-    whole_tables = len(trace.gpu_ops) + len(trace.host_calls) == 2 * COUNT
+    assert 0 < len(trace.gpu_ops) <= MANY
+    whole_tables = len(trace.gpu_ops) + len(trace.host_calls) == 2 * MANY
     assert whole_tables == (fraction > 0.9 and not gz)
     assert ("damaged-tables" in trace.quality.warnings) is not whole_tables
     assert "missing-pages" in trace.quality.warnings
@@ -203,7 +163,7 @@ def test_nothing_is_left_of_the_copies(whole, tmp_path, monkeypatch):
     )
     path = tmp_path / "run.sqlite"
     shutil.copy(whole, path)
-    read_trace(ruin(path, leaves(whole, KERNEL)[1]))
+    read_trace(overwrite_pages(path, leaf_pages(whole, KERNEL)[1]))
     assert len(made) == 1
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         made[0][0].execute("SELECT 1")
@@ -220,7 +180,7 @@ def writing(path, mode):
 
 
 def test_changes_that_were_never_merged_are_said(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     db = writing(path, "WAL")
     db.execute("COMMIT")
     copy = tmp_path / "copy"
@@ -229,7 +189,7 @@ def test_changes_that_were_never_merged_are_said(tmp_path):
         shutil.copy(tmp_path / name, copy / name)
     db.close()
     trace = read_trace(copy / "run.sqlite")
-    assert truth.seen_ops(trace) == truth.gpu_ops(LOOP.scenario())
+    assert truth.seen_ops(trace) == truth.gpu_ops(EVERYTHING_PAGEABLE.scenario())
     assert list(trace.quality.warnings) == ["unfinished-write"]
     assert "run.sqlite-wal" in trace.quality.warnings["unfinished-write"]
     assert str(tmp_path) not in trace.quality.warnings["unfinished-write"]
@@ -252,11 +212,11 @@ def test_an_export_whose_tables_are_all_in_the_journal_says_so(tmp_path):
 
 
 def test_a_locked_file_is_read(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     db = writing(path, "DELETE")
     try:
         trace = read_trace(path)
-        assert truth.seen_ops(trace) == truth.gpu_ops(LOOP.scenario())
+        assert truth.seen_ops(trace) == truth.gpu_ops(EVERYTHING_PAGEABLE.scenario())
     finally:
         db.execute("ROLLBACK")
         db.close()
@@ -283,11 +243,11 @@ MADE_UP = {
 @pytest.mark.parametrize("table", [RUNTIME, "StringIds"])
 @pytest.mark.parametrize("made_up", MADE_UP.values(), ids=MADE_UP)
 def test_what_is_made_up_is_a_missing_table(tmp_path, monkeypatch, made_up, table):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     nsight.edit(path, f"ALTER TABLE {table} RENAME TO old", made_up.format(table))
     monkeypatch.chdir(tmp_path)
     trace = read_trace(path)
-    assert len(trace.gpu_ops) == len(LOOP.scenario().ops)
+    assert len(trace.gpu_ops) == len(EVERYTHING_PAGEABLE.scenario().ops)
     assert trace.quality.damage["no-real-tables"] == 1
     assert f"{table}: not read" in trace.quality.warnings["no-real-tables"]
     assert trace.host_calls.is_empty() == (table == RUNTIME)
@@ -306,7 +266,7 @@ def test_without_real_tables_of_gpu_work_the_reason_is_said(tmp_path):
 
 def test_an_entry_of_the_schema_that_calls_itself_a_table_is_none(tmp_path):
     """The schema is a table of texts, and whoever writes a file writes those, too."""
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     nsight.edit(path, "ALTER TABLE StringIds RENAME TO old")
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA writable_schema = ON")
@@ -353,7 +313,7 @@ def test_more_text_than_the_file_explains_is_refused(tmp_path, monkeypatch, tabl
 
 
 def test_a_value_may_be_16_megabytes_long_where_python_can_say_so(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     db = reader._connect(path, reader._Steps(path))
     if hasattr(db, "setlimit"):  # Python 3.11
         assert db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) == reader.LONGEST_VALUE
@@ -362,7 +322,7 @@ def test_a_value_may_be_16_megabytes_long_where_python_can_say_so(tmp_path):
 
 
 def test_a_schema_of_many_tables_is_no_riddle(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     whole = read_trace(path)
     with sqlite3.connect(path) as db:
         db.execute("BEGIN")
@@ -370,11 +330,11 @@ def test_a_schema_of_many_tables_is_no_riddle(tmp_path):
             db.execute(f"CREATE TABLE other{k} (a CHECK (length(a) > 2), b)")
             db.execute(f"CREATE INDEX index{k} ON other{k} (a || b)")
     db.close()
-    assert_same(read_trace(path), whole)
+    assert_same_events(read_trace(path), whole)
 
 
 def test_triggers_do_nothing(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     plain = read_trace(path)
     nsight.edit(
         path,
@@ -382,7 +342,7 @@ def test_triggers_do_nothing(tmp_path):
         f"CREATE TRIGGER b AFTER UPDATE ON {KERNEL} BEGIN SELECT randomblob(1e9); END",
     )
     before = path.read_bytes()
-    assert_same(read_trace(path), plain)
+    assert_same_events(read_trace(path), plain)
     assert path.read_bytes() == before
 
 
@@ -402,7 +362,7 @@ def test_triggers_do_nothing(tmp_path):
 @pytest.mark.parametrize("short", [False, True])
 def test_a_connection_can_do_nothing_but_read(tmp_path, monkeypatch, statement, short):
     monkeypatch.chdir(tmp_path)
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     db = reader._connect(path, reader._Steps(path), short=short)
     assert db.execute("SELECT count(*) FROM StringIds").fetchone()[0] > 0
     with pytest.raises(sqlite3.DatabaseError):
@@ -412,7 +372,7 @@ def test_a_connection_can_do_nothing_but_read(tmp_path, monkeypatch, statement, 
 
 
 def test_processes_that_share_a_gpu_are_said(tmp_path):
-    path = nsight.write(two_ranks(), tmp_path / "run.sqlite", "3.24.0")
+    path = nsight.write(colliding_ranks(), tmp_path / "run.sqlite", "3.24.0")
     nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = 0")
     trace = read_trace(path)
     assert "shared-gpu" in trace.quality.warnings
@@ -423,5 +383,5 @@ def test_processes_that_share_a_gpu_are_said(tmp_path):
 def test_a_process_that_only_sees_a_gpu_does_not_share_it(tmp_path):
     one = Script(Process(1000, devices=("A", "B"))).op("kernel", 10, 20, (1, 2), device=0)
     two = Script(Process(2000, devices=("A", "B"))).op("kernel", 10, 20, (1, 2), device=1)
-    trace = read(merge(one.build(), two.build()), tmp_path, "3.24.0")
+    trace = read_nsight(merge(one.build(), two.build()), tmp_path, "3.24.0")
     assert "shared-gpu" not in trace.quality.warnings

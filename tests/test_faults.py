@@ -31,7 +31,7 @@ from tests.cli_runner import (
     write_trace,
 )
 from tests.conftest import ROOT
-from tests.test_cli_process import on_a_terminal, wait_until_it_reads, write_repeated
+from tests.test_cli_process import on_a_terminal, wait_until_it_reads
 
 pytestmark = pytest.mark.slow
 
@@ -291,7 +291,7 @@ def started(*command, cwd, **options):
     ids=lambda command: " ".join(command[:2]),
 )
 def test_an_end_from_outside_leaves_nothing(tmp_path, command, number, code):
-    write_repeated(tmp_path / "big.json", kineto.dumps(LOOP.scenario()), 60_000_000)
+    kineto.write_repeated(tmp_path / "big.json", kineto.dumps(LOOP.scenario()), 60_000_000)
     process = started(*command, cwd=tmp_path)
     wait_until_it_reads(process, tmp_path / "big.json")
     process.send_signal(number)
@@ -315,7 +315,7 @@ def test_what_nohup_ignores_stays_ignored(folder):
 @pytest.mark.parametrize("change", ["grows", "vanishes"])
 def test_an_input_that_changes_while_it_is_read(tmp_path, change):
     big = tmp_path / "big.json"
-    write_repeated(big, kineto.dumps(LOOP.scenario()), 60_000_000)
+    kineto.write_repeated(big, kineto.dumps(LOOP.scenario()), 60_000_000)
     process = started("analyze", big, "-o", "out.json", cwd=tmp_path)
     wait_until_it_reads(process, big)
     if change == "grows":

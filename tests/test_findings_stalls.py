@@ -13,7 +13,7 @@ from tests import records
 from tests.builders import kineto, nsight
 from tests.builders.scenario import Script
 from tests.evidence import evidence, finding_in
-from tests.test_captures import report_of
+from tests.written_traces import report_of_scenario
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.capture.process.nsys_tool import embed_sidecars
 from traceprobe.findings.allocator_stalls import allocator_stalls
@@ -115,7 +115,8 @@ def test_what_dynamo_does_beside_its_stages_is_compiling_too(tmp_path):
         script.operator("dynamo", at + MS, at + 59 * MS // 10)
 
     stages, whole = (
-        report_of(loop(stall), tmp_path).ranks[0].summary for stall in (compiles, compiles_slowly)
+        report_of_scenario(loop(stall), tmp_path).ranks[0].summary
+        for stall in (compiles, compiles_slowly)
     )
     more = whole.host.compilations.host_ns - stages.host.compilations.host_ns
     assert more == MS * whole.iterations_used
@@ -138,7 +139,7 @@ def test_what_dynamo_does_beside_its_stages_is_compiling_too(tmp_path):
 def test_memory_of_the_driver_in_every_step_says_what_it_is_for(
     tmp_path, write, suffix, stall, reason, advice
 ):
-    report = report_of(loop(stall), tmp_path, write, suffix)
+    report = report_of_scenario(loop(stall), tmp_path, write, suffix)
     found = finding_in(report, "allocator-stalls")
     assert found.status == "fail"
     assert reason in found.evidence[1]
@@ -160,7 +161,7 @@ def test_memory_of_the_driver_in_every_step_says_what_it_is_for(
     ],
 )
 def test_of_two_iterations_both_give_memory_back(tmp_path, stall, steps, told):
-    report = report_of(loop(stall, steps, count=2), tmp_path)
+    report = report_of_scenario(loop(stall, steps, count=2), tmp_path)
     assert report.ranks[0].summary.iterations_used == 2
     cold = finding_in(report, "cold-start").status
     if told:
@@ -176,13 +177,13 @@ def test_an_allocation_follows_at_once_in_the_time_of_a_profiler_as_well(tmp_pat
         script.call("cudaMalloc", at + 4 * MS + 60_000, at + 59 * MS // 10)
 
     found = finding_in(
-        report_of(loop(slowly), tmp_path, nsight.write, "sqlite"), "allocator-stalls"
+        report_of_scenario(loop(slowly), tmp_path, nsight.write, "sqlite"), "allocator-stalls"
     )
     assert "the allocator makes room" in found.evidence[1]
 
 
 def test_the_line_that_frees_is_named(tmp_path):
-    report = report_of(loop(empties_cache), tmp_path)
+    report = report_of_scenario(loop(empties_cache), tmp_path)
     (site,) = finding_in(report, "allocator-stalls").sites
     assert (site.line, site.part) == (LINE, 1.0)
     general = finding_in(report, "host-overhead")
@@ -194,7 +195,7 @@ def test_the_line_that_frees_is_named(tmp_path):
     ("stall", "steps"), [(makes_room, (0, 1)), (asks_a_pool, range(STEPS)), (None, ())]
 )
 def test_memory_that_is_not_taken_again_and_again_is_none(tmp_path, stall, steps):
-    report = report_of(loop(stall, steps), tmp_path)
+    report = report_of_scenario(loop(stall, steps), tmp_path)
     assert finding_in(report, "allocator-stalls").status == "not-applicable"
 
 
@@ -223,7 +224,7 @@ def test_operators_that_one_mistake_alone_calls_name_it(tmp_path, operator, time
             begin = at + 2 * MS + call * 4 * MS // times
             script.operator(operator, begin, begin + 3 * MS // times)
 
-    host = finding_in(report_of(loop(busy), tmp_path), "host-overhead")
+    host = finding_in(report_of_scenario(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
     assert says in host.advice
 
@@ -247,7 +248,7 @@ def test_memory_that_is_always_filled_tells_of_deterministic_algorithms(
             begin = at + 2 * MS + place * 4 * MS // len(calls)
             script.operator(name, begin, begin + 3 * MS // len(calls))
 
-    host = finding_in(report_of(loop(busy), tmp_path), "host-overhead")
+    host = finding_in(report_of_scenario(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
     assert says in host.advice
 
@@ -263,7 +264,7 @@ def test_random_numbers_that_the_cpu_draws_are_told(tmp_path, operator, launches
         if launches:
             script.op("kernel", begin + 3_000, begin + 5_000, (begin + 1_000, begin + 1_500))
 
-    host = finding_in(report_of(loop(busy), tmp_path), "host-overhead")
+    host = finding_in(report_of_scenario(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
     assert host.advice.startswith("Draw random numbers on the GPU") is named
     assert ("for 4.00 ms" in host.advice) is named
@@ -288,13 +289,13 @@ def test_one_call_that_prepares_for_each_size_names_it(tmp_path, operator, kerne
             call = begin + 1_000 + n * length // (kernels + 1)
             script.op("kernel", call + 1_000, call + 3_000, (call, call + 500))
 
-    host = finding_in(report_of(loop(busy), tmp_path), "host-overhead")
+    host = finding_in(report_of_scenario(loop(busy), tmp_path), "host-overhead")
     assert host.status == "fail"
     assert says in host.advice
 
 
 def test_an_optimizer_on_the_cpu_is_told_and_its_copies_are_no_batches(tmp_path):
-    report = report_of(loop(updates_on_the_cpu), tmp_path)
+    report = report_of_scenario(loop(updates_on_the_cpu), tmp_path)
     host = finding_in(report, "host-overhead")
     assert host.advice.startswith("The optimizer updates the parameters on the CPU")
     assert not host.predicted
@@ -309,13 +310,13 @@ def test_an_optimizer_that_launches_kernels_is_none_on_the_cpu(tmp_path):
         updates_on_the_cpu(script, at, k)
         kernel(script, at + 3 * MS, at + 31 * MS // 10)
 
-    report = report_of(loop(updates), tmp_path)
+    report = report_of_scenario(loop(updates), tmp_path)
     assert "torch.compile" in finding_in(report, "host-overhead").advice
     assert finding_in(report, "h2d-exposed").advice.startswith("Pin the loader's memory")
 
 
 def test_compilation_in_every_step_is_told_and_no_cold_start(tmp_path):
-    report = report_of(loop(compiles), tmp_path)
+    report = report_of_scenario(loop(compiles), tmp_path)
     found = finding_in(report, "recompilation")
     assert found.status == "fail"
     assert "of the functions by Dynamo's numbers 3 has 147 versions" in found.evidence
@@ -362,7 +363,7 @@ def test_until_compiled_code_begins_its_compilation_goes_on(tmp_path, write, suf
         if then == "call":
             script.call("cudaStreamIsCapturing", at + 5 * MS, at + 5 * MS + 1_000)
 
-    report = report_of(loop(compiles_early), tmp_path, write, suffix)
+    report = report_of_scenario(loop(compiles_early), tmp_path, write, suffix)
     (rank,) = report.ranks
     # The next kernel's operator begins before its launch; Nsight Systems has no operators.
     launched = 6 * MS - (30_000 if suffix == "json" else 20_000)
@@ -386,20 +387,20 @@ def test_guards_that_fail_before_a_compilation_are_part_of_it(
         script.range("_compile.compile_inner (dynamo_timed)", at + 3 * MS, at + 5 * MS)
         script.call("cudaStreamIsCapturing", at + 5 * MS, at + 5 * MS + 1_000)
 
-    (rank,) = report_of(loop(fails_guards), tmp_path, write, suffix).ranks
+    (rank,) = report_of_scenario(loop(fails_guards), tmp_path, write, suffix).ranks
     lasts = rank.summary.host.compilations.host_ns / rank.summary.steps
     assert lasts == 2 * MS + counted
 
 
 def test_compilation_in_the_first_steps_is_set_up(tmp_path):
-    report = report_of(loop(compiles, (0, 1, 2)), tmp_path)
+    report = report_of_scenario(loop(compiles, (0, 1, 2)), tmp_path)
     assert finding_in(report, "recompilation").status == "not-applicable"
     (rank,) = report.ranks
     assert [calls.name for calls in rank.summary.host.set_up] == ["compilation"]
 
 
 def test_compilation_in_long_iterations_alone_is_counted_there(tmp_path):
-    report = report_of(long_now_and_then(compiles), tmp_path)
+    report = report_of_scenario(long_now_and_then(compiles), tmp_path)
     found = finding_in(report, "recompilation")
     assert (found.status, found.saving_ms_per_step) == ("warn", None)
     assert "`long-iterations` counts what it costs" in found.evidence
@@ -412,7 +413,7 @@ def collects(script, at, k):
 
 @pytest.mark.parametrize(("write", "suffix"), [(kineto.write, "json"), (nsight.write, "sqlite")])
 def test_collections_of_garbage_are_the_hosts_and_told(tmp_path, write, suffix):
-    report = report_of(loop(collects), tmp_path, write, suffix)
+    report = report_of_scenario(loop(collects), tmp_path, write, suffix)
     summary = report.ranks[0].summary
     found = finding_in(report, "garbage-collection")
     assert (found.status, found.saving_ms_per_step) == ("fail", pytest.approx(3.9, abs=0.1))
@@ -431,7 +432,7 @@ def test_a_range_of_the_programs_own_around_one_is_not_another(tmp_path):
         script.range("gc.collect", at + 2 * MS - 1_000, at + 59 * MS // 10 + 1_000)
         collects(script, at, k)
 
-    summary = report_of(loop(both), tmp_path).ranks[0].summary
+    summary = report_of_scenario(loop(both), tmp_path).ranks[0].summary
     assert summary.host.garbage_collections.count == summary.iterations_used
 
 
@@ -443,7 +444,7 @@ def test_a_collection_of_another_thread_counts_where_the_loop_stands_still(tmp_p
         for n in range(30 * busy):
             script.operator("aten::add", t0 + n * 100_000, t0 + n * 100_000 + 90_000)
 
-    report = report_of(loop(elsewhere), tmp_path)
+    report = report_of_scenario(loop(elsewhere), tmp_path)
     assert (finding_in(report, "garbage-collection").status == "fail") is told
 
 
@@ -454,7 +455,7 @@ def test_collections_without_steps_are_told_of_the_whole_capture(tmp_path):
         kernel(script, at + MS // 10, at + 2 * MS, name=f"gemm_{k}")
         collects(script, at, k)
         kernel(script, at + 6 * MS, at + 99 * MS // 10, name=f"norm_{k}")
-    report = report_of(script.build(), tmp_path)
+    report = report_of_scenario(script.build(), tmp_path)
     assert report.ranks[0].summary.iterations_used == 0
     found = finding_in(report, "garbage-collection")
     assert found.status == "fail"
@@ -467,7 +468,7 @@ def test_a_checkpoint_during_which_garbage_is_collected_is_a_checkpoint(tmp_path
         script.range("gc.collect", at + 9 * MS, at + 10 * MS)
 
     scenario = long_now_and_then(saves, more=8 * MS)
-    found = finding_in(report_of(scenario, tmp_path), "long-iterations")
+    found = finding_in(report_of_scenario(scenario, tmp_path), "long-iterations")
     assert found.advice.startswith("Copy checkpoints to pinned memory")
 
 
@@ -481,12 +482,12 @@ def test_collections_are_known_in_an_anonymised_trace(tmp_path, write, suffix):
 
 
 def test_without_a_range_nobody_knows_what_the_host_did(tmp_path):
-    report = report_of(loop(lambda script, at, k: None), tmp_path)
+    report = report_of_scenario(loop(lambda script, at, k: None), tmp_path)
     assert finding_in(report, "garbage-collection").status == "not-applicable"
 
 
 def test_collections_of_long_iterations_are_counted_there(tmp_path):
-    report = report_of(long_now_and_then(collects), tmp_path)
+    report = report_of_scenario(long_now_and_then(collects), tmp_path)
     assert "only long iterations" in finding_in(report, "garbage-collection").evidence[0]
     found = finding_in(report, "long-iterations")
     assert any("garbage collection 3.90 ms" in line for line in found.evidence)
@@ -519,7 +520,7 @@ def regional(script, at, k):
 
 
 def test_a_compiled_function_inside_another_is_a_graph_break(tmp_path):
-    report = report_of(loop(broken), tmp_path)
+    report = report_of_scenario(loop(broken), tmp_path)
     found = finding_in(report, "graph-breaks")
     assert found.status == "warn"
     assert found.evidence[0] == (
@@ -532,11 +533,11 @@ def test_a_compiled_function_inside_another_is_a_graph_break(tmp_path):
 
 @pytest.mark.parametrize("stall", [beside, regional])
 def test_functions_that_are_compiled_whole_have_no_break(tmp_path, stall):
-    assert finding_in(report_of(loop(stall), tmp_path), "graph-breaks").status == "pass"
+    assert finding_in(report_of_scenario(loop(stall), tmp_path), "graph-breaks").status == "pass"
 
 
 def test_without_compiled_functions_there_is_nothing_to_break(tmp_path):
-    report = report_of(loop(makes_room), tmp_path)
+    report = report_of_scenario(loop(makes_room), tmp_path)
     assert finding_in(report, "graph-breaks").status == "not-applicable"
 
 
@@ -549,7 +550,7 @@ def test_what_a_break_leaves_uncompiled_counts_where_most_is_compiled(tmp_path, 
         if most:
             graph(script, at + 59 * MS // 10, at + 6 * MS)
 
-    found = finding_in(report_of(loop(pieces), tmp_path), "graph-breaks")
+    found = finding_in(report_of_scenario(loop(pieces), tmp_path), "graph-breaks")
     assert ("1.00 ms per step in element-wise" in found.evidence[1]) is most
 
 
@@ -595,7 +596,7 @@ def kernels_of(*parts):
 def test_breaks_under_nsight_are_those_that_the_recording_noted(
     tmp_path, parts, notes, status, fusing
 ):
-    report = report_of(kernels_of(*parts), tmp_path, with_notes(notes), "sqlite")
+    report = report_of_scenario(kernels_of(*parts), tmp_path, with_notes(notes), "sqlite")
     found, rest = finding_in(report, "graph-breaks"), finding_in(report, "unfused-kernels")
     assert (found.status, rest.status) == (status, fusing)
     if status != "warn":
@@ -615,7 +616,7 @@ def test_a_trace_that_shows_compiled_functions_has_lines_of_the_recording_where_
         script.operators[:] = [each for each in script.operators if each.name != LINE]
 
     header = (("traceprobe", {"compiler": NOTED}),)
-    report = report_of(loop(unnamed), tmp_path, header=header)
+    report = report_of_scenario(loop(unnamed), tmp_path, header=header)
     found = finding_in(report, "graph-breaks")
     assert found.evidence[0].startswith("2 calls of compiled functions per step, 1 of them inside")
     assert [site.line for site in found.sites] == ["gpt.py(80): forward"]
@@ -638,7 +639,7 @@ def test_what_compiled_graphs_launch_themselves_is_not_to_be_fused(tmp_path, fus
         region(script, at + MS, at + 5 * MS, "0/0")
         graph(script, at + MS, at + 5 * MS)
 
-    found = finding_in(report_of(loop(launched), tmp_path), "unfused-kernels")
+    found = finding_in(report_of_scenario(loop(launched), tmp_path), "unfused-kernels")
     told = "2.50 ms of them are launched by compiled graphs, whose compiler could not fuse them"
     assert (told in found.evidence) is fused
     assert found.status == ("pass" if fused else "warn")
@@ -660,7 +661,7 @@ def test_what_a_break_leaves_uncompiled_of_a_compiled_module_counts_however_much
             begin = at + n * 1_000 if inside else at + 5 * MS
             script.operator(name, begin, at + 99 * MS // 10 - n * 1_000)
 
-    found = finding_in(report_of(loop(pieces), tmp_path), "graph-breaks")
+    found = finding_in(report_of_scenario(loop(pieces), tmp_path), "graph-breaks")
     counted = inside and modules in WRAPPED
     assert ("1.00 ms per step in element-wise" in found.evidence[1]) is counted
 

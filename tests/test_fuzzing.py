@@ -12,10 +12,11 @@ import pytest
 
 import traceprobe
 from tests.builders import kineto, nsight
+from tests.builders.loop import EVERYTHING_PAGEABLE
+from tests.builders.nsight_schema import KERNEL, MEMCPY
 from tests.fuzzing import __main__ as command
 from tests.fuzzing import harness
 from tests.report_rules import problems
-from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY
 from traceprobe.ingest.nsight import open_export as ingest_nsight
 from traceprobe.model.events import rows_of
 from traceprobe.model.quality import Quality
@@ -30,7 +31,7 @@ def outcome(path):
 
 def changed(tmp_path, change):
     """A Chrome trace of which the decoded content has been changed."""
-    path = kineto.write(LOOP.scenario(), tmp_path / "a.json")
+    path = kineto.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "a.json")
     content = json.loads(path.read_bytes())
     change(content)
     path.write_text(json.dumps(content).replace('"HUGE"', "1e999"))
@@ -92,7 +93,7 @@ def test_work_that_takes_no_time_is_nothing_to_account_for(tmp_path):
     ],
 )
 def test_exports_whose_values_no_machine_has(tmp_path, damage):
-    path = nsight.write(LOOP.scenario(), tmp_path / "a.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "a.sqlite")
     nsight.edit(
         path,
         "UPDATE StringIds SET value = 'ncclDevKernel_AllReduce' WHERE id IN "
@@ -146,7 +147,7 @@ def test_an_input_that_fails_is_told_and_kept(tmp_path, monkeypatch, capsys):
 def test_what_is_raised_in_analysis_is_a_crash_and_what_breaks_the_contract_too(
     tmp_path, monkeypatch
 ):
-    path = kineto.write(LOOP.scenario(), tmp_path / "a.json")
+    path = kineto.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "a.json")
     assert outcome(path) == "report"
     monkeypatch.setattr(harness, "problems", lambda *text, **options: ["wrong"])
     with pytest.raises(AssertionError, match="wrong"):

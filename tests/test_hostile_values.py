@@ -11,12 +11,12 @@ from polars.exceptions import PanicException
 
 import traceprobe
 from tests.builders import kineto, nsight
+from tests.builders.loop import EVERYTHING_PAGEABLE
 from tests.builders.scenario import Script
 from tests.cli_runner import Cli, write_trace
 from tests.fuzzing import harness
 from tests.fuzzing import values as fuzzed
 from tests.report_rules import problems
-from tests.test_ingest_nsight import LOOP
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.ingest import untrusted_values
 from traceprobe.ingest.gunzip import Gunzip
@@ -38,7 +38,7 @@ RANKS = 2
 
 def written(folder, change, name="run.json"):
     """A trace whose content was changed; what stands between two @ is written as it is."""
-    content = json.loads(kineto.dumps(LOOP.scenario()))
+    content = json.loads(kineto.dumps(EVERYTHING_PAGEABLE.scenario()))
     change(content)
     path = folder / name
     path.write_text(json.dumps(content).replace('"@', "").replace('@"', ""))
@@ -84,7 +84,7 @@ def test_threads_and_streams_of_any_name(tmp_path, category, thread):
     path = written(tmp_path, each(category, tid=thread, args=args))
     quality = report_of(path).quality
     lost = quality.events_lost if category == "kernel" else 0
-    assert quality.gpu_ops + lost == len(LOOP.scenario().ops)
+    assert quality.gpu_ops + lost == len(EVERYTHING_PAGEABLE.scenario().ops)
     assert not lost or thread is True  # which is no name, and the event none
 
 
@@ -106,7 +106,7 @@ TIMES = [
 def test_times_that_are_none(tmp_path, field, value):
     """An event at such a time is lost and counted, or read where a person would read it."""
     report = report_of(written(tmp_path, one_kernel(**{field: value})))
-    whole = len(LOOP.scenario().ops)
+    whole = len(EVERYTHING_PAGEABLE.scenario().ops)
     set_aside = (report.quality.damage or {}) if isinstance(report.quality.damage, dict) else {}
     gone = report.quality.events_lost + set_aside.get("impossible-durations", 0)
     assert whole - 1 <= report.quality.gpu_ops <= whole
@@ -283,18 +283,18 @@ def test_a_wrong_bit_in_the_sum_of_a_gzip_costs_nothing_but_is_said(tmp_path):
     for export in (False, True):
         name = "run.sqlite.gz" if export else "run.json.gz"
         write = nsight.write if export else kineto.write
-        path = write(LOOP.scenario(), tmp_path / name, gz=True)
+        path = write(EVERYTHING_PAGEABLE.scenario(), tmp_path / name, gz=True)
         good = path.read_bytes()
         for at in (-6, -1):  # the sum, the length
             path.write_bytes(flipped(good, at))
             trace = read_trace(path)
-            assert len(trace.gpu_ops) == len(LOOP.scenario().ops)
+            assert len(trace.gpu_ops) == len(EVERYTHING_PAGEABLE.scenario().ops)
             assert list(trace.quality.warnings) == ["gzip-checksum"]
             assert trace.quality.damage == {"gzip-checksum": 1}
 
 
 def test_a_wrong_bit_anywhere_in_a_gzip_keeps_what_decodes():
-    plain = kineto.dumps(LOOP.scenario())
+    plain = kineto.dumps(EVERYTHING_PAGEABLE.scenario())
     packed = gzip.compress(plain, mtime=0)
     places = range(10, len(packed), 7)
     kept = 0.0

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.builders import kineto, truth
 from tests.builders.loop import EVERYTHING, LOADER, Loop
 from tests.builders.scenario import PID, Process, Script
+from tests.builders.truth import assert_same_events
+from tests.written_traces import read_bytes, read_kineto
 from traceprobe.errors import DamagedInput, UnsupportedInput
 from traceprobe.ingest.kineto import chunks, shares
 from traceprobe.ingest.plausibility import MOST_BYTES
@@ -31,34 +33,15 @@ LOOP = replace(
 STRICT = [d for d in kineto.DIALECTS if d not in "AD"]
 
 
-def read(scenario, tmp_path, dialect="E", **options):
-    return read_trace(kineto.write(scenario, tmp_path / "trace.json", dialect, **options))
-
-
-def read_bytes(data, tmp_path, name="trace.json"):
-    path = tmp_path / name
-    path.write_bytes(data)
-    return read_trace(path)
-
-
 def columns(trace):
     return trace.gpu_ops, trace.host_calls, trace.host_ranges
-
-
-def assert_same(one, two):
-    """The same events, whatever numbers their names got."""
-    assert truth.seen_ops(one) == truth.seen_ops(two)
-    assert truth.op_names(one) == truth.op_names(two)
-    assert one.gpu_ops["role"].to_list() == two.gpu_ops["role"].to_list()
-    assert truth.seen_calls(one) == truth.seen_calls(two)
-    assert truth.seen_ranges(one, *Source) == truth.seen_ranges(two, *Source)
 
 
 @pytest.mark.parametrize("gz", [False, True])
 @pytest.mark.parametrize("dialect", STRICT)
 def test_gpu_ops_and_calls_of_every_dialect_to_the_nanosecond(tmp_path, dialect, gz):
     scenario, shift = LOOP.scenario(), kineto.SHIFT_NS[dialect]
-    trace = read(scenario, tmp_path, dialect, gz=gz)
+    trace = read_kineto(scenario, tmp_path, dialect, gz=gz)
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario, shift)
     assert truth.seen_calls(trace) == truth.host_calls(scenario, shift)
     assert (trace.quality.events_lost, trace.quality.events_repaired) == (0, 0)
@@ -70,7 +53,7 @@ def test_gpu_ops_and_calls_of_every_dialect_to_the_nanosecond(tmp_path, dialect,
 @pytest.mark.parametrize("dialect", STRICT)
 def test_ranges_of_every_dialect_by_source(tmp_path, dialect):
     scenario, shift = LOOP.scenario(), kineto.SHIFT_NS[dialect]
-    trace = read(scenario, tmp_path, dialect)
+    trace = read_kineto(scenario, tmp_path, dialect)
     framework = [r["name"] for r in truth.seen_ranges(trace, Source.FRAMEWORK)]
     assert sorted(framework) == [f"ProfilerStep#{k}" for k in range(3)] + [LOADER] * 3
     user = replace(
@@ -82,7 +65,7 @@ def test_ranges_of_every_dialect_by_source(tmp_path, dialect):
 
 def test_dialect_d_is_exact_to_a_quarter_of_a_microsecond(tmp_path):
     scenario, shift = LOOP.scenario().shifted(400), kineto.SHIFT_NS["D"]
-    trace = read(scenario, tmp_path, "D")
+    trace = read_kineto(scenario, tmp_path, "D")
     seen, wanted = truth.seen_ops(trace), truth.gpu_ops(scenario, shift)
     times = ("t0", "t1", "launch_t0", "launch_t1")
     for row, want in zip(seen, wanted, strict=True):
@@ -98,17 +81,17 @@ def test_pageable_copies_are_known_in_every_dialect(tmp_path, dialect):
     script = Script().op("h2d", 10_000, 20_000, (0, 1_000), bytes=64, pageable=True)
     script.op("h2d", 20_000, 30_000, (2_000, 3_000), bytes=64)
     script.op("d2h", 30_000, 40_000, (4_000, 5_000), bytes=64, pageable=True)
-    trace = read(script.build(), tmp_path, dialect)
+    trace = read_kineto(script.build(), tmp_path, dialect)
     assert trace.gpu_ops["pageable"].to_list() == [True, False, True]
 
 
 def test_dialect_a_is_named(tmp_path):
-    assert read(LOOP.scenario(), tmp_path, "A").origin.dialect.startswith("A")
+    assert read_kineto(LOOP.scenario(), tmp_path, "A").origin.dialect.startswith("A")
 
 
 def test_dialect_a_keeps_times_and_links_by_arrow(tmp_path):
     scenario = LOOP.scenario()
-    trace = read(scenario, tmp_path, "A")
+    trace = read_kineto(scenario, tmp_path, "A")
     functions = (*scenario.operators, *scenario.ranges)
     kept = ("t0", "t1", "kind", "device")
     for seen, want in zip(truth.seen_ops(trace), truth.gpu_ops(scenario), strict=True):
@@ -126,7 +109,7 @@ def test_dialect_a_keeps_times_and_links_by_arrow(tmp_path):
 
 
 def test_dialect_a_has_no_invented_process_id(tmp_path):
-    trace = read(LOOP.scenario(), tmp_path, "A")
+    trace = read_kineto(LOOP.scenario(), tmp_path, "A")
     (device,) = trace.devices
     assert device.pid >= 0
     assert set(trace.gpu_ops["pid"]) == set(trace.host_ranges["pid"]) == {device.pid}
@@ -144,10 +127,10 @@ def test_user_annotations_survive_where_they_share_a_category_with_operators(tmp
 @pytest.mark.parametrize("layout", ["raw", "lines", "single", "indent"])
 @pytest.mark.parametrize("chunk", [64, 512, 5_000, 1 << 20])
 def test_chunk_borders_change_nothing(tmp_path, monkeypatch, layout, chunk):
-    whole = read(LOOP.scenario(), tmp_path)
+    whole = read_kineto(LOOP.scenario(), tmp_path)
     monkeypatch.setattr(chunks, "CHUNK", chunk)
-    cut = read(LOOP.scenario(), tmp_path, layout=layout)
-    assert_same(cut, whole)
+    cut = read_kineto(LOOP.scenario(), tmp_path, layout=layout)
+    assert_same_events(cut, whole)
     assert cut.quality == whole.quality
 
 
@@ -158,13 +141,13 @@ def test_processes_that_help_change_nothing(samples, monkeypatch, name):
     monkeypatch.setattr(shares, "SHARE", 10_000)
     monkeypatch.setattr(chunks, "CHUNK", 50_000)
     shared = read_trace(samples / name, jobs=3)
-    assert_same(shared, alone)
+    assert_same_events(shared, alone)
     assert shared.quality == alone.quality
 
 
 def test_an_id_that_is_a_text_is_one_thread_in_every_chunk(tmp_path, monkeypatch):
     data = kineto.dumps(LOOP.scenario()).replace(b'"tid": 1042,', b'"tid": "worker one",')
-    numbers = read(LOOP.scenario(), tmp_path)
+    numbers = read_kineto(LOOP.scenario(), tmp_path)
     monkeypatch.setattr(chunks, "CHUNK", 300)
     texts = read_bytes(data, tmp_path)
     (named,) = set(texts.host_calls["thread"]) - set(numbers.host_calls["thread"])
@@ -184,7 +167,7 @@ def test_numbers_of_any_width_survive_beside_each_other(tmp_path, monkeypatch, c
         script.op("kernel", at + 7_000, at + 8_000, (at + 2_000, at + 3_000), stream=1 << bits)
     scenario = script.build()
     monkeypatch.setattr(chunks, "CHUNK", chunk)
-    trace = read(scenario, tmp_path)
+    trace = read_kineto(scenario, tmp_path)
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
     assert truth.seen_calls(trace) == truth.host_calls(scenario, kineto.EPOCH_NS)
 
@@ -192,25 +175,27 @@ def test_numbers_of_any_width_survive_beside_each_other(tmp_path, monkeypatch, c
 def test_times_are_exact_at_the_end_of_a_base_interval(tmp_path):
     late = 7_889_237 * 10**9 + 999_999_001
     scenario = Script().op("kernel", late, late + 1, (late - 3, late - 2)).build()
-    assert truth.seen_ops(read(scenario, tmp_path)) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
+    assert truth.seen_ops(read_kineto(scenario, tmp_path)) == truth.gpu_ops(
+        scenario, kineto.EPOCH_NS
+    )
 
 
 @pytest.mark.parametrize("dialect", ["E", "F", "G"])
 def test_a_base_time_behind_the_events_counts(tmp_path, dialect):
-    early = read(LOOP.scenario(), tmp_path, dialect)
-    late = read(LOOP.scenario(), tmp_path, dialect, base_after_events=True)
-    assert_same(early, late)
+    early = read_kineto(LOOP.scenario(), tmp_path, dialect)
+    late = read_kineto(LOOP.scenario(), tmp_path, dialect, base_after_events=True)
+    assert_same_events(early, late)
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_the_rank_is_read_before_and_behind_the_events(tmp_path, where):
-    trace = read(LOOP.scenario(), tmp_path, distributed=where)
+    trace = read_kineto(LOOP.scenario(), tmp_path, distributed=where)
     assert trace.rank_of == {PID: 1}
     assert trace.metadata["world_size"] == 4
 
 
 def test_no_rank_is_invented(tmp_path):
-    trace = read(LOOP.scenario(), tmp_path, distributed="absent")
+    trace = read_kineto(LOOP.scenario(), tmp_path, distributed="absent")
     assert trace.rank_of == {}
     assert "world_size" not in trace.metadata
 
@@ -222,7 +207,7 @@ def test_the_order_of_events_does_not_matter(tmp_path_factory, order):
     data = kineto.dumps(Loop(steps=2, forward_ns=90_000, data_wait_ns=7_000).scenario())
     body = json.loads(data)
     order.shuffle(body["traceEvents"])
-    assert_same(
+    assert_same_events(
         read_bytes(data, folder), read_bytes(json.dumps(body).encode(), folder, "shuffled.json")
     )
 
@@ -256,7 +241,7 @@ def test_content_decides_and_not_the_suffix(tmp_path):
         "trace.json": gzip.compress(data),
         "members.gz": gzip.compress(data[:9_000]) + gzip.compress(data[9_000:]),
     }.items():
-        assert_same(read_bytes(content, tmp_path, name), plain)
+        assert_same_events(read_bytes(content, tmp_path, name), plain)
 
 
 def test_provenance_and_nothing_private(tmp_path):
@@ -279,8 +264,8 @@ def test_json_without_events_is_no_trace(tmp_path, text):
 
 
 def test_frames_have_the_declared_schema(tmp_path):
-    trace = read(LOOP.scenario(), tmp_path)
-    lonely = read(Script().op("kernel", 10, 20).build(), tmp_path)
+    trace = read_kineto(LOOP.scenario(), tmp_path)
+    lonely = read_kineto(Script().op("kernel", 10, 20).build(), tmp_path)
     for frames in (columns(trace), columns(lonely)):
         for found, declared in zip(frames, (GPU_OPS, HOST_CALLS, HOST_RANGES), strict=True):
             assert dict(found.schema) == dict(declared)

@@ -11,7 +11,8 @@ import pytest
 from tests.builders import kineto, truth
 from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import AUTOGRAD, PID, Call, Process, Script, merge
-from tests.test_ingest_kineto import assert_same, read, read_bytes
+from tests.builders.truth import assert_same_events
+from tests.written_traces import read_bytes, read_kineto
 from traceprobe.errors import EmptyTrace
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.codes import UNKNOWN, Kind, Role, Source
@@ -20,7 +21,7 @@ from traceprobe.model.events import Device
 
 
 def test_the_autograd_thread_makes_backward_work(tmp_path):
-    trace = read(EVERYTHING.scenario(), tmp_path)
+    trace = read_kineto(EVERYTHING.scenario(), tmp_path)
     roles = trace.gpu_ops.select("thread", "kind", "role").rows()
     compute = {(thread, role) for thread, kind, role in roles if kind == Kind.KERNEL}
     assert compute == {
@@ -38,21 +39,23 @@ def test_forward_operators_on_the_autograd_thread_are_recomputed(tmp_path):
     script.operator("aten::relu", 10_000, 20_000, **again)
     script.op("kernel", 30_000, 40_000, (12_000, 13_000), thread=AUTOGRAD)
     script.op("kernel", 50_000, 60_000, (25_000, 26_000), thread=AUTOGRAD)
-    trace = read(script.build(), tmp_path)
+    trace = read_kineto(script.build(), tmp_path)
     assert trace.gpu_ops["role"].to_list() == [Role.FORWARD, Role.BACKWARD]
 
 
 def test_only_kernels_copies_and_memsets_are_gpu_work(tmp_path):
     scenario = EVERYTHING.scenario()
-    plain = read(scenario, tmp_path)
-    noisy = read(scenario, tmp_path, sync_rows=True, gpu_annotations=True, stacks=True, memory=True)
-    assert_same(plain, noisy)
+    plain = read_kineto(scenario, tmp_path)
+    noisy = read_kineto(
+        scenario, tmp_path, sync_rows=True, gpu_annotations=True, stacks=True, memory=True
+    )
+    assert_same_events(plain, noisy)
 
 
 def test_marks_of_a_heavy_profiler(tmp_path):
     scenario = EVERYTHING.scenario()
-    light = read(scenario, tmp_path, operators=False)
-    heavy = read(scenario, tmp_path, stacks=True, memory=True, shapes=True)
+    light = read_kineto(scenario, tmp_path, operators=False)
+    heavy = read_kineto(scenario, tmp_path, stacks=True, memory=True, shapes=True)
     assert light.profiled == frozenset()
     assert heavy.profiled == {"operators", "stacks", "memory", "shapes"}
 
@@ -66,7 +69,7 @@ def test_overhead_rows_of_the_profiler_are_told_from_stalls_of_the_driver(tmp_pa
         "Runtime Triggered Module Loading",
     ):
         script.overhead(name, 500, 600)
-    trace = read(script.build(), tmp_path)
+    trace = read_kineto(script.build(), tmp_path)
     shift = kineto.EPOCH_NS
     assert [(r["name"], r["t0"], r["t1"]) for r in truth.seen_ranges(trace, Source.PROFILER)] == [
         ("Buffer Flush", shift + 100, shift + 300),
@@ -91,7 +94,7 @@ def test_overhead_rows_without_a_process_are_those_of_the_only_one(tmp_path):
 
 def test_without_api_rows_the_external_id_links(tmp_path):
     scenario = Loop(steps=2, forward_ns=90_000, backward_ns=90_000).scenario()
-    trace = read(scenario, tmp_path, calls=False)
+    trace = read_kineto(scenario, tmp_path, calls=False)
     operators = sorted(scenario.operators, key=lambda o: o.t0)
     ops = trace.gpu_ops.sort("t0")
     assert ops["thread"].to_list() == [o.thread for o in operators]
@@ -103,7 +106,7 @@ def test_without_api_rows_the_external_id_links(tmp_path):
 def test_a_gpu_op_without_any_link_stays(tmp_path):
     script = Script().op("kernel", 10_000, 20_000).op("kernel", 30_000, 40_000, (1_000, 2_000))
     scenario = script.build()
-    trace = read(scenario, tmp_path)
+    trace = read_kineto(scenario, tmp_path)
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
     assert trace.gpu_ops["launch_t0"].to_list() == [UNKNOWN, kineto.EPOCH_NS + 1_000]
 
@@ -120,7 +123,7 @@ def test_an_external_id_that_repeats_the_correlation_is_no_link(tmp_path):
 def test_calls_without_gpu_ops_are_not_recorded(tmp_path):
     script = Script().op("kernel", 10_000, 20_000, (0, 1_000))
     script.call("cudaLaunchKernel", 2_000, 3_000).call("cudaDeviceSynchronize", 4_000, 21_000)
-    trace = read(script.build(), tmp_path)
+    trace = read_kineto(script.build(), tmp_path)
     assert trace.host_calls["recorded"].to_list() == [True, False, False]
     assert trace.host_calls["blocking"].to_list() == [False, False, True]
     assert trace.host_calls["call"].to_list() == [
@@ -138,7 +141,7 @@ def test_kernels_of_a_graph_share_their_launch(tmp_path):
     script.op("kernel", 40_000, 50_000, (2_000, 3_000))
     scenario = script.build()
     for dialect in ("E", "F", "G"):
-        trace = read(scenario, tmp_path, dialect)
+        trace = read_kineto(scenario, tmp_path, dialect)
         assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
         assert trace.gpu_ops["graph"].to_list() == [True, True, False]
         assert trace.host_calls["call"].to_list() == [CallKind.GRAPH_LAUNCH, CallKind.LAUNCH]
@@ -148,7 +151,7 @@ def test_kernels_of_a_graph_are_told_by_their_launch_where_they_have_no_ids_of_i
     script = Script().op("kernel", 10_000, 20_000, (0, 1_000), api="cudaGraphLaunch")
     script.op("kernel", 20_000, 30_000, (0, 1_000), api="cudaGraphLaunch", correlation=1)
     script.op("kernel", 40_000, 50_000, (2_000, 3_000))
-    trace = read(script.build(), tmp_path, "G")
+    trace = read_kineto(script.build(), tmp_path, "G")
     assert trace.gpu_ops["graph"].to_list() == [True, True, False]
 
 
@@ -159,7 +162,7 @@ def test_copies_between_gpus_are_communication(tmp_path, dialect):
         "d2d", 20_000, 30_000, (2_000, 3_000)
     )
     scenario = script.build()
-    trace = read(scenario, tmp_path, dialect)
+    trace = read_kineto(scenario, tmp_path, dialect)
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
     assert trace.gpu_ops["kind"].to_list() == [Kind.COMM, Kind.D2D]
 
@@ -172,7 +175,7 @@ def test_rocm_rows(tmp_path):
     script.op("kernel", 30_000, 40_000, (4_000, 5_000), **place)
     script.op("memset", 40_000, 50_000, (6_000, 7_000), bytes=64, **place)
     scenario = script.build()
-    trace = read(scenario, tmp_path, rocm=True)
+    trace = read_kineto(scenario, tmp_path, rocm=True)
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
     assert [r["name"] for r in truth.seen_calls(trace)][:2] == ["hipMemcpyAsync"] * 2
     assert trace.host_calls["call"].to_list() == [
@@ -185,7 +188,7 @@ def test_rocm_rows(tmp_path):
 
 
 def test_devices_and_threads_have_their_names(tmp_path):
-    trace = read(EVERYTHING.scenario(), tmp_path)
+    trace = read_kineto(EVERYTHING.scenario(), tmp_path)
     assert [(d.pid, d.index, d.name) for d in trace.devices] == [(PID, 0, "NVIDIA H200")]
     assert "pt_autograd_0" in trace.thread_names[PID, AUTOGRAD]
 
@@ -222,7 +225,7 @@ def test_what_a_device_says_of_itself_is_kept_where_it_can_be_true(tmp_path, cha
 
 def test_an_annotation_that_never_ended_runs_to_the_end_of_the_capture(tmp_path):
     script = Script().range("step 0", 1_000, None).op("kernel", 10_000, 95_000, (2_000, 3_000))
-    trace = read(script.build(), tmp_path)
+    trace = read_kineto(script.build(), tmp_path)
     (row,) = truth.seen_ranges(trace)
     assert (row["t0"], row["t1"]) == (kineto.EPOCH_NS + 1_000, kineto.EPOCH_NS + 95_000)
     assert list(trace.quality.warnings) == ["unfinished-events"]
@@ -246,7 +249,7 @@ def test_a_run_without_a_gpu_is_a_cpu_run(tmp_path):
         script.operator("aten::conv2d", at + 1_000, at + 40_000)
         script.operator("aten::convolution", at + 2_000, at + 39_000)
         script.operator("gloo:all_reduce", at + 50_000, at + 60_000)
-    trace = read(script.build(), tmp_path)
+    trace = read_kineto(script.build(), tmp_path)
     assert trace.devices == (Device(PID, 0, "CPU", "cpu"),)
     assert [(r["kind"], r["t1"] - r["t0"]) for r in truth.seen_ops(trace)] == [
         (Kind.KERNEL, 39_000),
@@ -293,5 +296,5 @@ def test_a_network_on_a_cpu_needs_no_annotation(tmp_path, name, on_gpu, reason):
 def test_a_merged_launch_prefers_the_launching_call(tmp_path):
     scenario = Script().op("kernel", 10_000, 20_000, (1_000, 5_000)).build()
     outer = Call("cudaStreamIsCapturing", PID, 500, 600, correlation=1)
-    trace = read(merge(replace(scenario, calls=(outer,))), tmp_path)
+    trace = read_kineto(merge(replace(scenario, calls=(outer,))), tmp_path)
     assert trace.gpu_ops["launch_t0"].to_list() == [kineto.EPOCH_NS + 1_000]

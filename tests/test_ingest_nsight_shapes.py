@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from tests.builders import nsight, truth
-from tests.builders.scenario import PID, Process, Script
-from tests.test_ingest_kineto import assert_same
-from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY, RUNTIME, read, two_ranks
+from tests.builders.loop import EVERYTHING_PAGEABLE
+from tests.builders.nsight_schema import KERNEL, MEMCPY, RUNTIME
+from tests.builders.scenario import PID, Process, Script, colliding_ranks
+from tests.builders.truth import assert_same_events
+from tests.written_traces import read_nsight
 from traceprobe.errors import EmptyTrace
 from traceprobe.ingest.nsight import open_export, pages
 from traceprobe.ingest.nsight import ranges as nsight_ranges
@@ -33,23 +35,25 @@ OPTIONAL = (
 
 @pytest.mark.parametrize("table", OPTIONAL)
 def test_tables_that_may_be_missing(tmp_path, table):
-    scenario = LOOP.scenario()
-    trace = read(scenario, tmp_path, without=frozenset({table}))
+    scenario = EVERYTHING_PAGEABLE.scenario()
+    trace = read_nsight(scenario, tmp_path, without=frozenset({table}))
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
     assert truth.seen_calls(trace) == truth.host_calls(scenario)
     assert truth.seen_ranges(trace) == truth.host_ranges(scenario)
 
 
 def test_everything_optional_may_be_missing_at_once(tmp_path):
-    scenario = LOOP.scenario()
-    trace = read(scenario, tmp_path, without=frozenset({*OPTIONAL, "NVTX_EVENTS"}), enums=False)
+    scenario = EVERYTHING_PAGEABLE.scenario()
+    trace = read_nsight(
+        scenario, tmp_path, without=frozenset({*OPTIONAL, "NVTX_EVENTS"}), enums=False
+    )
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
     assert trace.host_ranges.is_empty()
 
 
 def test_without_api_rows_the_gpu_work_stays(tmp_path):
-    scenario = LOOP.scenario()
-    trace = read(scenario, tmp_path, without=frozenset({RUNTIME}))
+    scenario = EVERYTHING_PAGEABLE.scenario()
+    trace = read_nsight(scenario, tmp_path, without=frozenset({RUNTIME}))
     bare = replace(scenario, ops=tuple(replace(op, launch=None) for op in scenario.ops))
     assert truth.seen_ops(trace) == truth.gpu_ops(bare)
     assert trace.host_calls.is_empty()
@@ -57,8 +61,8 @@ def test_without_api_rows_the_gpu_work_stays(tmp_path):
 
 
 def test_without_strings_kernels_are_unnamed_but_counted(tmp_path):
-    trace = read(LOOP.scenario(), tmp_path, without=frozenset({"StringIds"}))
-    assert len(trace.gpu_ops) == len(LOOP.scenario().ops)
+    trace = read_nsight(EVERYTHING_PAGEABLE.scenario(), tmp_path, without=frozenset({"StringIds"}))
+    assert len(trace.gpu_ops) == len(EVERYTHING_PAGEABLE.scenario().ops)
 
 
 @pytest.mark.parametrize(
@@ -72,35 +76,37 @@ def test_without_strings_kernels_are_unnamed_but_counted(tmp_path):
     ids=".".join,
 )
 def test_columns_that_may_be_missing(tmp_path, column):
-    scenario = LOOP.scenario()
-    trace = read(scenario, tmp_path, without=frozenset({column}))
+    scenario = EVERYTHING_PAGEABLE.scenario()
+    trace = read_nsight(scenario, tmp_path, without=frozenset({column}))
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
     assert truth.seen_calls(trace) == truth.host_calls(scenario)
     assert truth.seen_ranges(trace) == truth.host_ranges(scenario)
 
 
 def test_without_process_ids_the_file_is_one_process(tmp_path):
-    scenario = LOOP.scenario()
-    trace = read(scenario, tmp_path, global_pid=False)
+    scenario = EVERYTHING_PAGEABLE.scenario()
+    trace = read_nsight(scenario, tmp_path, global_pid=False)
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
     assert list(trace.quality.warnings) == ["no-process-ids"]
 
 
 def test_without_process_ids_two_processes_are_not_guessed_apart(tmp_path):
-    trace = read(two_ranks(), tmp_path, global_pid=False)
+    trace = read_nsight(colliding_ranks(), tmp_path, global_pid=False)
     assert len(trace.gpu_ops) == 6
     assert "no-process-ids" in trace.quality.warnings
 
 
 def test_without_correlation_ids_nothing_is_linked(tmp_path):
-    trace = read(LOOP.scenario(), tmp_path, without=frozenset({(KERNEL, "correlationId")}))
+    trace = read_nsight(
+        EVERYTHING_PAGEABLE.scenario(), tmp_path, without=frozenset({(KERNEL, "correlationId")})
+    )
     kernels = trace.gpu_ops.filter(trace.gpu_ops["kind"] == int(Kind.KERNEL))
     assert not kernels["linked"].any()
     assert set(kernels["launch_t0"]) == set(kernels["correlation"]) == {UNKNOWN}
 
 
 def test_null_ids_are_unlinked_and_no_error(tmp_path):
-    scenario = LOOP.scenario()
+    scenario = EVERYTHING_PAGEABLE.scenario()
     path = nsight.write(scenario, tmp_path / "run.sqlite")
     nsight.edit(
         path,
@@ -140,12 +146,12 @@ def test_copy_directions_and_host_memory(tmp_path, enums):
     script.op("d2d", 40, 50, (6, 7), bytes=4)
     script.op("p2p", 50, 60, (8, 9), bytes=5)
     scenario = script.build()
-    trace = read(scenario, tmp_path, enums=enums)
+    trace = read_nsight(scenario, tmp_path, enums=enums)
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
 
 
 def test_versioned_api_names_are_plain_and_classified(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     connection = sqlite3.connect(path)
     stored = {name for (name,) in connection.execute("SELECT value FROM StringIds")}
     connection.close()
@@ -157,7 +163,7 @@ def test_versioned_api_names_are_plain_and_classified(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
 def test_texts_may_be_stored_in_any_encoding(tmp_path, encoding):
-    plain = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    plain = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     nsight.edit(plain, "UPDATE NVTX_EVENTS SET text = text || ' \u2603, seq = ' || rowid")
     other = nsight.recoded(plain, encoding)
     expected, found = read_trace(plain), read_trace(other)
@@ -185,7 +191,7 @@ def names_of_ranges(trace):
     ],
 )
 def test_any_text_leaves_those_of_other_ranges_as_they_are(tmp_path, odd, name):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     whole = names_of_ranges(read_trace(path))
     assert whole[-1] != whole[-2]
     nsight.edit(path, f"UPDATE NVTX_EVENTS SET text = {odd} WHERE text = '{whole[-1]}'")
@@ -193,14 +199,14 @@ def test_any_text_leaves_those_of_other_ranges_as_they_are(tmp_path, odd, name):
 
 
 def test_texts_that_are_too_long_together_are_read_one_by_one(tmp_path, monkeypatch):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     nsight.edit(path, f"UPDATE NVTX_EVENTS SET text = text || '{'x' * 500}'")
     whole = read_trace(path)
     monkeypatch.setattr(pages, "ROWS", 20)
     monkeypatch.setattr(open_export, "LONGEST_VALUE", 4_000)
     found = read_trace(path)
     assert not found.quality.warnings
-    assert_same(found, whole)
+    assert_same_events(found, whole)
 
 
 def test_devices_are_named_by_ordinal_and_not_by_row_id(tmp_path):
@@ -244,14 +250,14 @@ def test_rank_and_world_size_come_from_the_captured_environment(tmp_path):
 
 
 def test_an_excerpt_in_time_is_warned_about(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     window = "('EXPORT_PARAM_TIMES_TO_EXPORT', '1s/2s')"
     nsight.edit(path, f"INSERT INTO META_DATA_EXPORT VALUES {window}")
     assert list(read_trace(path).quality.warnings) == ["filtered-export"]
 
 
 def test_what_other_tools_add_is_ignored(tmp_path):
-    scenario = LOOP.scenario()
+    scenario = EVERYTHING_PAGEABLE.scenario()
     path = nsight.write(scenario, tmp_path / "run.sqlite")
     nsight.edit(
         path,
@@ -267,13 +273,13 @@ def test_what_other_tools_add_is_ignored(tmp_path):
 @pytest.mark.parametrize("rows", [1, 7, 100_000])
 @pytest.mark.parametrize("fraction", [False, True])
 def test_how_many_rows_are_read_at_a_time_changes_nothing(tmp_path, monkeypatch, rows, fraction):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     whole = read_trace(path)
     if fraction:  # of which the integer part counts: no row is read as the ones before it
         with sqlite3.connect(path) as db:
             db.execute(f"UPDATE {KERNEL} SET start = start + 0.5 WHERE rowid % 5 = 4")
     monkeypatch.setattr(pages, "ROWS", rows)
-    assert_same(read_trace(path), whole)
+    assert_same_events(read_trace(path), whole)
 
 
 @pytest.mark.parametrize(
@@ -287,20 +293,20 @@ def test_how_many_rows_are_read_at_a_time_changes_nothing(tmp_path, monkeypatch,
 )
 @pytest.mark.parametrize("table", [KERNEL, RUNTIME])
 def test_tables_whose_rows_have_no_numbers(tmp_path, monkeypatch, shape, table):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     whole = read_trace(path)
     with sqlite3.connect(path) as db:
         columns = ", ".join(f'"{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})"))
         db.execute(f"ALTER TABLE {table} RENAME TO old")
         db.executescript(shape.format(table, columns))
     monkeypatch.setattr(pages, "ROWS", 7)
-    assert_same(read_trace(path), whole)
+    assert_same_events(read_trace(path), whole)
 
 
 @pytest.mark.parametrize("odd", ["'a, b'", "'12,13'", "''", "x'ff'", "1e300", "'1' || char(0)"])
 @pytest.mark.parametrize("column", ["start", "correlationId"])
 def test_texts_where_integers_belong_cost_their_row_only(tmp_path, odd, column):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     with sqlite3.connect(path) as db:  # columns without a type keep whatever is put into them
         db.execute(f"CREATE TABLE loose AS SELECT * FROM {KERNEL}")
         db.execute(f"DROP TABLE {KERNEL}")
@@ -315,7 +321,7 @@ def test_texts_where_integers_belong_cost_their_row_only(tmp_path, odd, column):
 
 
 def test_reading_leaves_no_trace_on_disk(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     before, changed = path.read_bytes(), path.stat().st_mtime_ns
     path.chmod(0o444)
     read_trace(path)
@@ -325,11 +331,11 @@ def test_reading_leaves_no_trace_on_disk(tmp_path):
 
 
 def test_content_decides_and_not_the_suffix(tmp_path):
-    data = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite").read_bytes()
+    data = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite").read_bytes()
     for name, content in {"run.json": data, "run": gzip.compress(data), "a?b#c.db": data}.items():
         path = tmp_path / name
         path.write_bytes(content)
-        assert truth.seen_ops(read_trace(path)) == truth.gpu_ops(LOOP.scenario())
+        assert truth.seen_ops(read_trace(path)) == truth.gpu_ops(EVERYTHING_PAGEABLE.scenario())
 
 
 def test_a_capture_without_gpu_rows_says_why_in_the_files_own_words(tmp_path):
@@ -355,7 +361,7 @@ def test_a_capture_without_gpu_rows_and_without_words_says_what_to_trace(tmp_pat
 
 
 def test_operators_are_named_without_their_numbers_and_only_the_outer_ones_stay(tmp_path):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite")
     texts = [
         ("aten::linear, seq = 7, op_id = 40", 100, 200),
         ("aten::addmm, seq = 8, op_id = 41, sizes = [[2, 3]]", 110, 190),
@@ -382,7 +388,7 @@ def test_operators_are_named_without_their_numbers_and_only_the_outer_ones_stay(
 
 @pytest.mark.parametrize("column", ["end", "globalTid"])
 def test_operators_of_which_less_is_known_stay(tmp_path, column):
-    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite", emit_nvtx=True)
+    path = nsight.write(EVERYTHING_PAGEABLE.scenario(), tmp_path / "run.sqlite", emit_nvtx=True)
     nsight.edit(path, f'ALTER TABLE NVTX_EVENTS DROP COLUMN "{column}"')
     assert any(trace_name.startswith("aten::") for trace_name in read_trace(path).names)
 

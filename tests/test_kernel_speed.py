@@ -6,42 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import kineto, nsight
+from tests.builders.kernels import KERNELS, kernels_lasting
 from tests.builders.scenario import Script
-from traceprobe import analyze
-from traceprobe.ingest.read_trace import read_trace
+from tests.written_traces import WRITERS, report_of_scenario
 from traceprobe.verdict.thresholds import FIXED, Thresholds
-
-US = 1_000
-KERNELS = 12
-FORMATS = [(kineto.write, "json"), (nsight.write, "sqlite")]
-
-
-def run(lengths, *, kinds=("kernel",) * KERNELS, blocks=None):
-    """Iterations of kernels of their own, each of the length, in µs, that is given for it.
-
-    Args:
-        lengths: of each iteration: one for all kernels, or one a kernel.
-        blocks: of each iteration, the grid of its kernels.
-    """
-    script, at = Script(), 1_000_000
-    for k, of_iteration in enumerate(lengths):
-        begin = at
-        each = of_iteration if isinstance(of_iteration, list) else [of_iteration] * len(kinds)
-        for number, (kind, length) in enumerate(zip(kinds, each, strict=True)):
-            end = at + int(length * US)
-            name = "ncclDevKernel_AllReduce" if kind == "comm" else f"gemm_{number % 5}"
-            launch = (at - 20 * US, at - 15 * US)
-            grid = None if blocks is None else blocks[k]
-            script.op(kind, at, end, launch, name=name, blocks=grid)
-            at = end + US
-        script.range(f"step {k}", begin - 21 * US, at - 21 * US)
-    return script.build()
-
-
-def report_of(scenario, tmp_path, writer=FORMATS[0]):
-    write, suffix = writer
-    return analyze(read_trace(write(scenario, tmp_path / f"trace.{suffix}")))
 
 
 def status(report):
@@ -52,9 +20,9 @@ def used(report):
     return [i.index for i in report.ranks[0].iterations if i.used]
 
 
-@pytest.mark.parametrize("writer", FORMATS, ids=["kineto", "nsight"])
+@pytest.mark.parametrize("writer", WRITERS, ids=["kineto", "nsight"])
 def test_iterations_of_a_slower_clock_are_named_and_do_not_count(tmp_path, writer):
-    report = report_of(run([220] * 3 + [100] * 6), tmp_path, writer)
+    report = report_of_scenario(kernels_lasting([220] * 3 + [100] * 6), tmp_path, *writer)
     assert status(report) == "warn"
     found = report.ranks[0].speed
     assert (found.slow, found.left_out, round(found.ratio, 3)) == ([0, 1, 2], [0, 1, 2], 2.2)
@@ -63,59 +31,67 @@ def test_iterations_of_a_slower_clock_are_named_and_do_not_count(tmp_path, write
 
 
 def test_where_most_iterations_are_slow_these_are_the_pace(tmp_path):
-    report = report_of(run([100] * 2 + [130] * 7), tmp_path)
+    report = report_of_scenario(kernels_lasting([100] * 2 + [130] * 7), tmp_path)
     assert report.ranks[0].speed.left_out == [0, 1]
     assert used(report) == [2, 3, 4, 5, 6, 7]
 
 
 def test_where_too_few_would_be_left_all_count_and_it_fails(tmp_path):
-    report = report_of(run([200] * 2 + [100] * 3), tmp_path)
+    report = report_of_scenario(kernels_lasting([200] * 2 + [100] * 3), tmp_path)
     assert status(report) == "fail"
     assert used(report) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.05, 1.09])
 def test_less_than_a_tenth_is_noise(tmp_path, ratio):
-    assert status(report_of(run([100 * ratio] * 4 + [100] * 5), tmp_path)) == "pass"
+    assert (
+        status(report_of_scenario(kernels_lasting([100 * ratio] * 4 + [100] * 5), tmp_path))
+        == "pass"
+    )
 
 
 def test_a_few_slow_kernels_do_not_make_a_slow_clock(tmp_path):
     noisy = [300] * 3 + [100] * (KERNELS - 3)
-    assert status(report_of(run([noisy] * 4 + [100] * 5), tmp_path)) == "pass"
+    assert status(report_of_scenario(kernels_lasting([noisy] * 4 + [100] * 5), tmp_path)) == "pass"
 
 
 def test_communication_that_waits_is_no_slow_clock(tmp_path):
     kinds = ("kernel",) * KERNELS + ("comm",) * 4
     waits = [100] * KERNELS + [2_000] * 4
-    assert status(report_of(run([waits] * 4 + [100] * 5, kinds=kinds), tmp_path)) == "pass"
+    assert (
+        status(report_of_scenario(kernels_lasting([waits] * 4 + [100] * 5, kinds=kinds), tmp_path))
+        == "pass"
+    )
 
 
 def test_iterations_that_take_turns_differ_in_their_work(tmp_path):
-    assert status(report_of(run([130, 100] * 5), tmp_path)) == "pass"
+    assert status(report_of_scenario(kernels_lasting([130, 100] * 5), tmp_path)) == "pass"
 
 
-@pytest.mark.parametrize("writer", FORMATS, ids=["kineto", "nsight"])
+@pytest.mark.parametrize("writer", WRITERS, ids=["kineto", "nsight"])
 def test_batches_of_other_sizes_are_other_work(tmp_path, writer):
     sizes = [260] * 4 + [200] * 5
     lengths = [size / 2 for size in sizes]
-    assert status(report_of(run(lengths), tmp_path, writer)) == "warn"
+    assert status(report_of_scenario(kernels_lasting(lengths), tmp_path, *writer)) == "warn"
     other = tmp_path / "sized"
     other.mkdir()
-    assert status(report_of(run(lengths, blocks=sizes), other, writer)) == "pass"
+    assert (
+        status(report_of_scenario(kernels_lasting(lengths, blocks=sizes), other, *writer)) == "pass"
+    )
 
 
 def test_runs_of_one_size_are_compared_all_the_same(tmp_path):
-    report = report_of(run([220] * 3 + [100] * 6, blocks=[64] * 9), tmp_path)
+    report = report_of_scenario(kernels_lasting([220] * 3 + [100] * 6, blocks=[64] * 9), tmp_path)
     assert status(report) == "warn"
 
 
 def test_a_run_on_a_cpu_has_no_gpu_clock(tmp_path):
-    whole = run([100] * 6)
+    whole = kernels_lasting([100] * 6)
     operators = [(f"aten::mm_{n % KERNELS}", op.t0, op.t1) for n, op in enumerate(whole.ops)]
     script = Script()
     for name, t0, t1 in operators:
         script.operator(name, t0, t1, sequence=1)
-    report = report_of(replace(script.build(), ranges=whole.ranges), tmp_path)
+    report = report_of_scenario(replace(script.build(), ranges=whole.ranges), tmp_path)
     assert status(report) == "not-applicable"
 
 

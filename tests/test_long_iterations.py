@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import traceprobe
 from tests import records
 from tests.builders import kineto
-from tests.builders.program import UPDATE, Program
+from tests.builders.program import evaluate_and_save, program_of_steps
 from tests.builders.scenario import Process, Script
 from tests.evidence import evidence
 from tests.loader_records import make_loader
@@ -36,25 +36,6 @@ MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
-def loop(extra, count=16, *, waits=None, process=None):
-    """Steps of 2 ms, kept busy by the GPU; `extra(program, k)` is what a step does besides.
-
-    Args:
-        waits: ns that step k waits for its loader.
-    """
-    program = Program(process)
-    for k in range(count):
-        with program.range(f"step {k}"):
-            with program.range(LOADER):
-                program.sleep(waits(k) if waits else 20_000)
-            program.copy_in()
-            program.kernels([f"forward_{i}" for i in range(6)], ns=150_000)
-            program.kernels([f"backward_{i}" for i in range(6)], ns=150_000, backward=True)
-            program.kernel(UPDATE, 100_000).wait()
-            extra(program, k)
-    return program
-
-
 def nothing(program, k):
     """No step does more than another."""
 
@@ -74,20 +55,13 @@ def finding(report):
 
 
 def test_where_all_are_alike_none_is_long():
-    report = report_of(loop(nothing))
+    report = report_of(program_of_steps(nothing))
     assert (finding(report).status, finding(report).saving_ms_per_step) == ("pass", None)
     assert report.ranks[0].long is UNSET
 
 
-def evaluate_and_save(program, k):
-    """Every fifth step: an evaluation of 3 ms, and a checkpoint that takes 10 ms to copy."""
-    if k % 5 == 4:
-        program.kernels([f"forward_{i}" for i in range(20)], ns=150_000)
-        program.copy_out(500_000_000, 10 * MS)
-
-
 def test_an_evaluation_and_a_checkpoint_every_fifth_step_are_named_with_their_period():
-    report = report_of(loop(evaluate_and_save, 21))
+    report = report_of(program_of_steps(evaluate_and_save, 21))
     (long,) = [rank.long for rank in report.ranks]
     assert (long.indices, long.every, long.once) == ([4, 9, 14, 19], 5, False)
     assert long.regular_ms == pytest.approx(2.0, rel=0.1)
@@ -101,7 +75,9 @@ def test_an_evaluation_and_a_checkpoint_every_fifth_step_are_named_with_their_pe
 
 
 def test_every_third_step_is_called_so():
-    report = report_of(loop(lambda program, k: think(program, 9 * MS * (k % 3 == 2)), 19))
+    report = report_of(
+        program_of_steps(lambda program, k: think(program, 9 * MS * (k % 3 == 2)), 19)
+    )
     assert finding(report).evidence[0].startswith("every 3rd iteration took 9.00 ms more")
 
 
@@ -117,7 +93,7 @@ def test_findings_are_held_against_the_calibration_that_they_are_about():
         if k % 5 == 4:
             think(program, 6 * MS)
 
-    trace = loop(think_now_and_then, waits=lambda k: MS).trace()
+    trace = program_of_steps(think_now_and_then, waits=lambda k: MS).trace()
     noted = {"unprofiled_step_ms": 4.4, "calibration_step_ms": [4.4] * 8}
     report = traceprobe.analyze(replace(trace, metadata={**trace.metadata, "traceprobe": noted}))
     (rank,) = report.ranks
@@ -133,7 +109,7 @@ def test_the_saving_is_no_more_than_without_the_profiler():
         if k % 5 == 4:
             think(program, 10 * MS)
 
-    trace = loop(think_now_and_then).trace()
+    trace = program_of_steps(think_now_and_then).trace()
     recorded = finding(traceprobe.analyze(trace)).saving_ms_per_step
     noted = {"unprofiled_step_ms": 3.0, "calibration_step_ms": [2.0, 2.0, 2.0, 2.0, 7.0]}
     report = traceprobe.analyze(replace(trace, metadata={**trace.metadata, "traceprobe": noted}))
@@ -143,7 +119,7 @@ def test_the_saving_is_no_more_than_without_the_profiler():
 
 
 def test_the_picture_shows_a_usual_iteration_the_slowest_and_a_long_one():
-    report = report_of(loop(evaluate_and_save))
+    report = report_of(program_of_steps(evaluate_and_save))
     rank = report.ranks[0]
     length = {w.why: w.duration_ns for w in rank.picture.windows}
     every = sorted(i.end_ns - i.start_ns for i in rank.iterations if i.used)
@@ -153,7 +129,7 @@ def test_the_picture_shows_a_usual_iteration_the_slowest_and_a_long_one():
 
 
 def test_long_iterations_that_recur_count_in_the_shares():
-    report = report_of(loop(evaluate_and_save, 21))
+    report = report_of(program_of_steps(evaluate_and_save, 21))
     assert report.ranks[0].summary.iterations_used == 20
     assert report.verdict.shares["other"] == pytest.approx(40 / (20 * 2 + 4 * 13), rel=0.1)
     (other,) = (said for said in report.verdict.reasons if "counts as other" in said)
@@ -165,7 +141,7 @@ def test_other_findings_are_about_the_regular_iterations():
         if k % 5 == 4:
             think(program, 40 * MS)
 
-    report = report_of(loop(save, 21))
+    report = report_of(program_of_steps(save, 21))
     assert report.verdict.bound == "overhead"
     assert "Every 5th iteration takes 40 ms more" in report.verdict.headline
     assert any("would be: compute" in reason for reason in report.verdict.reasons)
@@ -180,7 +156,7 @@ def recompile(*steps):
 
 @pytest.mark.parametrize("steps", [(7,), (3, 4)], ids=["one step", "two in a row"])
 def test_a_recompilation_does_not_decide(steps):
-    report = report_of(loop(recompile(*steps)))
+    report = report_of(program_of_steps(recompile(*steps)))
     assert report.verdict.bound == "compute"
     assert report.ranks[0].summary.iterations_used == 15 - len(steps)
     assert "left out" in report.verdict.headline
@@ -213,7 +189,7 @@ EVERY_TENTH = [2.0] * 7 + [42.0] + [2.0] * 6 + [52.0] + [2.0] * 5
 
 
 def test_what_is_recorded_once_recurs_where_steps_without_the_profiler_are_as_long():
-    report = report_with(loop(save(7)), noted(EVERY_TENTH))
+    report = report_with(program_of_steps(save(7)), noted(EVERY_TENTH))
     (long,) = [rank.long for rank in report.ranks]
     assert (long.once, long.every, long.timed_long, long.timed_steps) == (False, None, 2, 19)
     counts = "1 of 15 recorded iterations and 2 of 19 steps without the profiler"
@@ -234,7 +210,7 @@ def test_what_is_recorded_once_recurs_where_steps_without_the_profiler_are_as_lo
     "timed", [[2.0] * 20, [2.0] * 19 + [5.0], [2.0] * 10 + [900.0] + [2.0] * 9]
 )
 def test_what_no_other_step_takes_stays_left_out(timed):
-    report = report_with(loop(save(7)), noted(timed))
+    report = report_with(program_of_steps(save(7)), noted(timed))
     assert report.verdict.bound == "compute"
     assert finding(report).saving_ms_per_step is None
     assert finding(report).evidence[0].startswith("iteration 7 took 80.0 ms more")
@@ -242,7 +218,7 @@ def test_what_no_other_step_takes_stays_left_out(timed):
 
 
 def test_a_regular_step_without_the_profiler_is_told_from_the_mean_one():
-    report = report_with(loop(save(7)), noted([2.0] * 10 + [900.0] + [2.0] * 9))
+    report = report_with(program_of_steps(save(7)), noted([2.0] * 10 + [900.0] + [2.0] * 9))
     assert "(2.00 ms without the profiler)" in report.verdict.headline
     assert report.verdict.headline.endswith(
         "Iteration 7 took 82 ms (idle: host busy), the others 1.94 ms, and is left out. "
@@ -257,7 +233,7 @@ def test_a_regular_step_without_the_profiler_is_told_from_the_mean_one():
 )
 def test_a_period_longer_than_what_was_timed_tells_that_it_recurs(period, timed, recurs):
     warmup = {"steps": 60, "steady": True, "period": period}
-    report = report_with(loop(save(7)), noted([2.0] * timed, warmup=warmup))
+    report = report_with(program_of_steps(save(7)), noted([2.0] * timed, warmup=warmup))
     found = finding(report)
     assert ("it happened once" in found.evidence[1]) is not recurs
     if recurs:
@@ -271,7 +247,7 @@ def test_the_last_step_of_a_block_waits_for_the_device_and_tells_nothing():
     block = {"profiled": False, "steps": 10, "step_ms": 10.0}
     blocks = [block, {**block, "profiled": True}, block]
     timed = [*[2.0] * 9, 82.0] * 2
-    report = report_with(loop(save(7)), noted(timed, blocks=blocks))
+    report = report_with(program_of_steps(save(7)), noted(timed, blocks=blocks))
     assert "it happened once" in finding(report).evidence[1]
 
 
@@ -300,13 +276,13 @@ def test_a_pause_of_a_recurring_iteration_is_not_placed_at_the_operator_after_it
 
 
 def test_compilation_in_the_first_two_steps_does_not_decide():
-    report = report_of(loop(recompile(0, 1)))
+    report = report_of(program_of_steps(recompile(0, 1)))
     assert report.verdict.bound == "compute"
     assert not {0, 1} & {i.index for i in report.ranks[0].iterations if i.used}
 
 
 def test_one_epoch_that_begins_does_not_decide():
-    report = report_of(loop(nothing, waits=lambda k: 3_000 * MS if k == 8 else 20_000))
+    report = report_of(program_of_steps(nothing, waits=lambda k: 3_000 * MS if k == 8 else 20_000))
     assert report.verdict.bound == "compute"
     assert "Iteration 7 took 3,002 ms (idle: waiting for data)" in report.verdict.headline
     assert report.verdict.reasons[-1].endswith("with it the verdict would be: I/O-bound")
@@ -314,7 +290,7 @@ def test_one_epoch_that_begins_does_not_decide():
 
 
 def test_a_loader_that_delivers_in_bursts_has_no_outliers():
-    report = report_of(loop(nothing, waits=lambda k: 1_400 * MS if k % 2 else 20_000))
+    report = report_of(program_of_steps(nothing, waits=lambda k: 1_400 * MS if k % 2 else 20_000))
     assert report.verdict.bound == "io"
     assert finding(report).status == "pass"
     assert "left out" not in report.verdict.headline
@@ -322,7 +298,9 @@ def test_a_loader_that_delivers_in_bursts_has_no_outliers():
 
 @pytest.mark.parametrize("every", [3, 5, 8])
 def test_a_burst_that_is_rare_is_the_loaders_pace_too(every):
-    report = report_of(loop(nothing, 25, waits=lambda k: 30 * MS if k % every == 1 else 20_000))
+    report = report_of(
+        program_of_steps(nothing, 25, waits=lambda k: 30 * MS if k % every == 1 else 20_000)
+    )
     assert report.verdict.bound == "io"
     assert finding(report).status == "pass"
 
@@ -351,8 +329,8 @@ def test_waits_for_a_rank_are_no_outliers_where_it_has_none(loads, recorded, use
 
     ranks = [Process(pid=1000 + 100 * rank, rank=rank) for rank in range(2)]
     programs = (
-        loop(waiting, process=ranks[0]),
-        loop(awaited, recorded, waits=waits, process=ranks[1]),
+        program_of_steps(waiting, process=ranks[0]),
+        program_of_steps(awaited, recorded, waits=waits, process=ranks[1]),
     )
     report = traceprobe.analyze([program.trace() for program in programs])
     found = [rank.summary.iterations_used for rank in report.ranks]
@@ -360,7 +338,7 @@ def test_waits_for_a_rank_are_no_outliers_where_it_has_none(loads, recorded, use
 
 
 def test_an_outlier_that_changes_nothing_stays():
-    report = report_of(loop(recompile(7), waits=lambda k: 200 * MS))
+    report = report_of(program_of_steps(recompile(7), waits=lambda k: 200 * MS))
     assert report.verdict.bound == "io"
     assert report.ranks[0].summary.iterations_used == 15
     assert "left out" not in report.verdict.headline
@@ -536,7 +514,9 @@ def test_what_runs_more_operations_does_more_and_not_what_runs_them_slowly(at, w
 
 
 def test_two_slow_steps_are_no_period_and_save_nothing():
-    report = report_of(loop(lambda program, k: think(program, 20 * MS * (k in (6, 8))), 15))
+    report = report_of(
+        program_of_steps(lambda program, k: think(program, 20 * MS * (k in (6, 8))), 15)
+    )
     found = finding(report)
     assert found.evidence[0].startswith("2 of 14 iterations took 20.0 ms more")
     assert (found.status, found.saving_ms_per_step) == ("warn", None)
@@ -553,7 +533,7 @@ def evaluate_now_and_then(program, k):
 
 
 def test_what_has_no_period_but_more_operations_is_saved():
-    found = finding(report_of(loop(evaluate_now_and_then)))
+    found = finding(report_of(program_of_steps(evaluate_now_and_then)))
     assert found.evidence[0].startswith("3 of 15 iterations took 2.98 ms more")
     assert found.saving_ms_per_step == pytest.approx(3 * 2.98 / 15, rel=0.02)
     assert "evaluation, or rollouts" in found.advice
@@ -564,7 +544,7 @@ def test_what_has_no_period_but_more_operations_is_saved():
     [(None, True), (0, False), (2, True)],
 )
 def test_only_workers_that_start_again_are_to_be_kept(loader, kept):
-    report = report_of(loop(nothing, waits=lambda k: 3_000 * MS if k == 8 else 20_000))
+    report = report_of(program_of_steps(nothing, waits=lambda k: 3_000 * MS if k == 8 else 20_000))
     found = evidence(*report.ranks, loader=None if loader is None else make_loader(workers=loader))
     long = LongIterations(
         indices=[7],
@@ -584,7 +564,7 @@ def test_only_workers_that_start_again_are_to_be_kept(loader, kept):
 
 def told_of_two(read, *, every=None, more="idle_host"):
     """What is found of two long iterations and as many steps, beside these blocks of steps."""
-    report = report_of(loop(nothing))
+    report = report_of(program_of_steps(nothing))
     long = LongIterations(
         indices=[3, 10],
         every=every,
@@ -639,7 +619,7 @@ def wait_and_look(program, k):
 
 
 def test_what_does_not_fill_the_extra_time_picks_no_advice():
-    found = finding(report_of(loop(wait_and_look)))
+    found = finding(report_of(program_of_steps(wait_and_look)))
     assert found.evidence[0].startswith("every 4th iteration")
     assert "forward" not in found.evidence[2]
     assert "evaluation, or rollouts" not in found.advice
@@ -652,7 +632,7 @@ def test_gradients_of_more_batches_are_no_evaluation():
                 program.kernels([f"forward_{i}" for i in range(20)], ns=150_000)
             program.kernels([f"backward_{i}" for i in range(20)], ns=150_000, backward=True)
 
-    found = finding(report_of(loop(accumulate)))
+    found = finding(report_of(program_of_steps(accumulate)))
     assert "forward" in found.evidence[2]
     assert "evaluation, or rollouts" not in found.advice
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders import kineto
 from tests.builders.loop import Loop
-from tests.test_long_iterations import evaluate_and_save, loop
+from tests.builders.program import evaluate_and_save, program_of_steps
 from traceprobe import analyze
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.options import Options
@@ -150,7 +150,7 @@ def test_a_wait_that_was_timed_grades_the_finding_as_it_does_the_verdict(judged)
 def test_long_steps_of_a_loop_that_was_timed_are_left_out_of_its_calibration(
     listed, regular_step_ms
 ):
-    trace = loop(evaluate_and_save, 21).trace()
+    trace = program_of_steps(evaluate_and_save, 21).trace()
     noted = {
         "unprofiled_step_ms": 4.4,
         "unprofiled_data_wait_ms": 0.0,

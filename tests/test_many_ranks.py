@@ -26,7 +26,7 @@ from tests.cli_runner import (
     write_trace,
 )
 from tests.conftest import ROOT
-from tests.test_cli_process import linux, write_repeated
+from tests.test_cli_process import linux
 from traceprobe.options import Options
 from traceprobe.pipeline import parallel as workers
 from traceprobe.pipeline.dask import joined
@@ -231,7 +231,7 @@ def reader_of(path, process):
 def large(tmp_path_factory):
     """A file that takes some seconds to read, and to write."""
     path = tmp_path_factory.mktemp("large") / "big.json"
-    write_repeated(path, kineto.dumps(of_rank(1).scenario()), 40_000_000)
+    kineto.write_repeated(path, kineto.dumps(of_rank(1).scenario()), 40_000_000)
     return path
 
 

@@ -13,9 +13,9 @@ from contextlib import closing
 import pytest
 
 from tests.builders import nsight
-from tests.test_damaged_nsight import leaves, long_run, ruin
-from tests.test_ingest_kineto import assert_same
-from tests.test_ingest_nsight import KERNEL, RUNTIME
+from tests.builders.nsight_pages import leaf_pages, overwrite_pages, write_many_kernels
+from tests.builders.nsight_schema import KERNEL, RUNTIME
+from tests.builders.truth import assert_same_events
 from traceprobe.errors import DamagedInput
 from traceprobe.ingest.nsight import open_export, pages
 from traceprobe.ingest.read_trace import read_trace
@@ -26,7 +26,7 @@ ROWS = 300
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return long_run(tmp_path_factory.mktemp("whole") / "run.sqlite")
+    return write_many_kernels(tmp_path_factory.mktemp("whole") / "run.sqlite")
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def is_closed(connection):
 
 
 def page_of_two_tables(path):
-    ruin(path, leaves(path, KERNEL)[3])
-    ruin(path, leaves(path, RUNTIME)[-2])
+    overwrite_pages(path, leaf_pages(path, KERNEL)[3])
+    overwrite_pages(path, leaf_pages(path, RUNTIME)[-2])
 
 
 def text_in_a_late_page(path):
@@ -73,7 +73,7 @@ def text_in_a_late_page(path):
 
 def text_before_damage(path):
     text_in_a_late_page(path)
-    ruin(path, leaves(path, KERNEL)[-2])
+    overwrite_pages(path, leaf_pages(path, KERNEL)[-2])
 
 
 def separator_in_a_text(path):
@@ -104,7 +104,7 @@ def test_threads_change_nothing(export, monkeypatch, opened, change, readers):
     alone = read_trace(export)
     assert len(opened) == 1
     with_readers(monkeypatch, readers)
-    assert_same(read_trace(export), alone)
+    assert_same_events(read_trace(export), alone)
     assert len(opened) == 2 + readers
     assert all(map(is_closed, opened))
 
@@ -115,8 +115,8 @@ def connections(path, count):
 
 
 def test_pages_come_in_order_and_an_error_at_its_turn(export):
-    places = leaves(export, KERNEL)
-    ruin(export, places[len(places) // 2])
+    places = leaf_pages(export, KERNEL)
+    overwrite_pages(export, places[len(places) // 2])
     first, *ahead = connections(export, 4)
     before = threading.active_count()
     came = []

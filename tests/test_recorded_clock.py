@@ -8,8 +8,8 @@ import pytest
 
 from tests import records
 from tests.builders import kineto
+from tests.builders.kernels import kernels_lasting
 from tests.records import step
-from tests.test_kernel_speed import run
 from traceprobe import analyze
 from traceprobe.capture.machine.clock_readings import REASONS
 from traceprobe.findings.recorded_clock import recorded_clock
@@ -132,7 +132,7 @@ def test_a_recording_without_clocks_says_nothing():
     ],
 )
 def test_the_finding_of_a_recording(tmp_path, blocks, id, said):
-    path = kineto.write(run([100] * 9), tmp_path / "trace.json")
+    path = kineto.write(kernels_lasting([100] * 9), tmp_path / "trace.json")
     document = json.loads(path.read_text())
     document["traceprobe"] = {
         "unprofiled_step_ms": 1.2,
@@ -168,7 +168,7 @@ def test_the_finding_of_a_recording(tmp_path, blocks, id, said):
 def test_a_program_that_alone_takes_a_gpu_to_its_power_limit_has_nothing_to_mend(
     tmp_path, others, reasons, own
 ):
-    path = kineto.write(run([100] * 9), tmp_path / "trace.json")
+    path = kineto.write(kernels_lasting([100] * 9), tmp_path / "trace.json")
     document = json.loads(path.read_text())
     clock = {"others_percent": others, "samples": 19, "throttled": reasons}
     document["traceprobe"] = {
@@ -187,7 +187,7 @@ def test_a_program_that_alone_takes_a_gpu_to_its_power_limit_has_nothing_to_mend
 
 @pytest.mark.parametrize(("others", "own"), [(0.0, True), (30.0, False)])
 def test_kernels_that_are_slower_at_the_power_limit_of_the_program_itself(tmp_path, others, own):
-    path = kineto.write(run([115] + [100] * 8), tmp_path / "trace.json")
+    path = kineto.write(kernels_lasting([115] + [100] * 8), tmp_path / "trace.json")
     document = json.loads(path.read_text())
     clock = {"others_percent": others, "throttled": ["sw_power_cap"], "sm_mhz": 1650.0}
     document["traceprobe"] = {

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from tests import records
 from tests.builders import kineto
+from tests.builders.kernels import kernels_lasting
 from tests.evidence import evidence
 from tests.records import step
 from tests.report_factory import make_report
-from tests.test_kernel_speed import run
 from traceprobe import analyze
 from traceprobe.capture.machine.cpu_readings import CpuReading, cpu_between, read_cpu
 from traceprobe.findings.cpu_oversubscribed import cpu_oversubscribed
@@ -125,7 +125,7 @@ def test_one_rank_without_a_core_is_not_all_of_them():
 
 @pytest.mark.parametrize(("others", "busy"), [(1.5, True), (0.0, False)])
 def test_a_busy_machine_is_told_and_the_programs_own_threads_come_first(tmp_path, others, busy):
-    path = kineto.write(run([100] * 9), tmp_path / "trace.json")
+    path = kineto.write(kernels_lasting([100] * 9), tmp_path / "trace.json")
     document = json.loads(path.read_text())
     cpu = {"ran": 0.6, "waited": 1.2, "loop_waited": 0.65, "others": others, "cores": 2}
     document["traceprobe"] = {

@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.builders import faults
 from tests.builders.kineto_events import CODES, Content, Event, events
 from tests.builders.scenario import Scenario
 
@@ -98,6 +99,18 @@ def dumps(scenario: Scenario, dialect: Dialect = "E", **options: Any) -> bytes:
     else:
         text = _framed(layout, rows, before, after, envelope.tail)
     return _MICROS.sub(r"\1", text).encode()
+
+
+def write_repeated(path: Path, data: bytes, size: int) -> None:
+    """Write a trace whose events are repeated until the file has `size` bytes."""
+    spans = faults.spans(data)
+    low, high = spans[0][0], spans[-1][1]
+    events = data[low:high]
+    with path.open("wb") as file:
+        file.write(data[:low])
+        for _ in range(size // len(events)):
+            file.write(events + b",\n")
+        file.write(data[low:])
 
 
 def _framed(layout: Layout, rows: list[Event], before: Event, after: Event, tail: str) -> str:

@@ -36,6 +36,10 @@ _NVTX = (
     "endGlobalTid textId domainId uint64Value int64Value doubleValue:REAL uint32Value int32Value "
     "floatValue:REAL jsonTextId jsonText:TEXT binaryData:TEXT@3.20.0"
 )
+KERNEL, MEMCPY, RUNTIME = (
+    f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "RUNTIME")
+)
+"""Names of tables: of GPU work, and of calls."""
 TABLES = {
     "StringIds": "id! value:TEXT!",
     "META_DATA_EXPORT@3.4.0": "name:TEXT! value:TEXT",

@@ -6,11 +6,12 @@ that a test can say what a training loop does and no more. Times are integer nan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tests.builders import memory
+from tests.builders.loop import LOADER
 from tests.builders.scenario import AUTOGRAD, COMM_STREAM, STREAM, Process, Script
 from traceprobe.model.events import Trace
 
@@ -99,3 +100,36 @@ class Program:
     def trace(self, **metadata: Any) -> Trace:
         """The program as a trace."""
         return memory.trace(self.script.build(), **metadata)
+
+
+def program_of_steps(
+    extra: Callable[[Program, int], object],
+    count: int = 16,
+    *,
+    waits: Callable[[int], int] | None = None,
+    process: Process | None = None,
+) -> Program:
+    """Steps of 2 ms, kept busy by the GPU.
+
+    Args:
+        extra: what step k does besides.
+        waits: ns that step k waits for its loader.
+    """
+    program = Program(process)
+    for k in range(count):
+        with program.range(f"step {k}"):
+            with program.range(LOADER):
+                program.sleep(waits(k) if waits else 20_000)
+            program.copy_in()
+            program.kernels([f"forward_{i}" for i in range(6)], ns=150_000)
+            program.kernels([f"backward_{i}" for i in range(6)], ns=150_000, backward=True)
+            program.kernel(UPDATE, 100_000).wait()
+            extra(program, k)
+    return program
+
+
+def evaluate_and_save(program: Program, k: int) -> None:
+    """Every fifth step: an evaluation of 3 ms, and a checkpoint that takes 10 ms to copy."""
+    if k % 5 == 4:
+        program.kernels([f"forward_{i}" for i in range(20)], ns=150_000)
+        program.copy_out(500_000_000, 10_000_000)

@@ -371,3 +371,15 @@ class Script:
     def _next(self) -> int:
         self._correlation += 1
         return self._correlation
+
+
+def colliding_ranks() -> Scenario:
+    """Two processes whose correlation ids, device ordinals and stream numbers all collide."""
+    one = Script(Process(1000, rank=0)).thread(1000, "python3")
+    two = Script(Process(2000, rank=1)).thread(2000, "python3")
+    for script, at in ((one, 0), (two, 7_000)):
+        for k in range(3):
+            t = at + k * 100_000
+            script.op("kernel", t + 50_000, t + 90_000, (t + 1_000, t + 2_000))
+            script.range(f"step {k}", t, t + 95_000)
+    return merge(one.build(), two.build())

@@ -123,3 +123,12 @@ def seen_ranges(trace: Trace, *sources: Source) -> list[Row]:
 def op_names(trace: Trace) -> list[str]:
     """Names of the trace's GPU ops in their order."""
     return [trace.names[i] for i in trace.gpu_ops["name"]]
+
+
+def assert_same_events(one: Trace, two: Trace) -> None:
+    """The same events, whatever numbers their names got."""
+    assert seen_ops(one) == seen_ops(two)
+    assert op_names(one) == op_names(two)
+    assert one.gpu_ops["role"].to_list() == two.gpu_ops["role"].to_list()
+    assert seen_calls(one) == seen_calls(two)
+    assert seen_ranges(one, *Source) == seen_ranges(two, *Source)

@@ -6,10 +6,9 @@ import sqlite3
 from contextlib import closing, suppress
 from random import Random
 
+from tests.builders.nsight_schema import KERNEL, MEMCPY, RUNTIME
 from tests.damage.bytewise import ANY, Damage
 
-_PREFIX = "CUPTI_ACTIVITY_KIND_"
-KERNEL, MEMCPY, RUNTIME = (_PREFIX + name for name in ("KERNEL", "MEMCPY", "RUNTIME"))
 TABLES = (KERNEL, MEMCPY, RUNTIME, "StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU", "ThreadNames")
 COLUMNS = (
     *((KERNEL, name) for name in ("start", "end", "deviceId", "streamId", "correlationId")),
