@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("tests.builders.truth")
+pytest.register_assert_rewrite("tests.builders.truth", "tests.operands")
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")

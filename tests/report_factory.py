@@ -567,3 +567,9 @@ def make_hostile_ablation() -> Ablation:
             shares={**plain.oracle.shares, HOSTILE[0]: None},
         ),
     )
+
+
+def without_calibration(report: Report) -> Report:
+    """The report without a calibration."""
+    quality = msgspec.structs.replace(report.quality, observer_effect=None)
+    return msgspec.structs.replace(report, quality=quality)

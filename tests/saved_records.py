@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import msgspec
 from msgspec import inspect
@@ -140,3 +143,18 @@ def records() -> dict[str, msgspec.Struct]:
     }
     assert tuple(made) == RECORD_NAMES
     return made
+
+
+def container_of(content: Any, path: Sequence[str | int]) -> Any:
+    """What holds the last key of a path."""
+    for step in path[:-1]:
+        content = content[step]
+    return content
+
+
+def tampered(text: str, *path: str | int, to: object) -> str:
+    """The JSON with another value at a place; a function gets the old one."""
+    content = json.loads(text)
+    place = container_of(content, path)
+    place[path[-1]] = to(place[path[-1]]) if callable(to) else to
+    return json.dumps(content, sort_keys=True)

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli_runner import write_trace
-from tests.report_factory import PARTITIONS, make_rank, make_report
-from tests.test_comparison import unaided
+from tests.report_factory import PARTITIONS, make_rank, make_report, without_calibration
 from tests.test_many_ranks import of_rank
 
 
@@ -17,7 +16,9 @@ from tests.test_many_ranks import of_rank
 def reports(tmp_path):
     for name, bound in (("before", "io"), ("after", "compute")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "report.json").write_text(unaided(make_report(bound)).to_json())
+        (tmp_path / name / "report.json").write_text(
+            without_calibration(make_report(bound)).to_json()
+        )
     return tmp_path / "before", tmp_path / "after"
 
 
@@ -69,7 +70,9 @@ def test_a_regression_fails_the_gate_and_says_why(cli, reports):
 
 def test_a_gate_that_cannot_tell_fails_unless_that_is_allowed(cli, reports, tmp_path):
     few = tmp_path / "few.json"
-    few.write_text(unaided(make_report(ranks=[make_rank(PARTITIONS["io"], steps=3)])).to_json())
+    few.write_text(
+        without_calibration(make_report(ranks=[make_rank(PARTITIONS["io"], steps=3)])).to_json()
+    )
     done = cli("compare", few, few, "--gate", "5%").expect(1)
     assert "gate: inconclusive: 3 steps" in done.err
     cli("compare", few, few, "--gate", "5%", "--allow-inconclusive").expect(0)

@@ -1,7 +1,6 @@
 """Several ranks: what of a collective is transfer, who waits, for whom, and why.
 
-A step lasts 10 000 ns; collectives are given as (arrival, end) within it. They end on all ranks at
-once, but every rank has a clock of its own.
+The ranks are those of `tests/matched_ranks.py`, times are in ns.
 """
 
 from __future__ import annotations
@@ -15,68 +14,10 @@ from msgspec import UNSET
 import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script, merge
+from tests.matched_ranks import EARLY, LATE, PITCH, STEPS, scenario_of_rank, waits_between
 from traceprobe.errors import UsageError
 from traceprobe.render.document import Text
 from traceprobe.render.pages import report_summary
-from traceprobe.timeline import phases
-from traceprobe.timeline.collective_waits import collective_waits
-from traceprobe.timeline.device_timeline import device_timeline
-from traceprobe.timeline.process_timeline import process_timeline
-from traceprobe.timeline.rank_collectives import rank_collectives
-
-PITCH = 10_000
-STEPS = 6  # five windows
-
-
-def rank(
-    number,
-    *collectives,
-    steps=range(STEPS),
-    clock=0,
-    compute=(1_000, 2_000),
-    data_wait=None,
-    late=False,
-    without=(),
-    cut=(),
-    world=2,
-):
-    """A rank whose every step has these collectives.
-
-    Args:
-        steps: numbers in the names of the steps.
-        late: collectives are launched just before they start, after any `data_wait`.
-        without: steps that lack the last collective. cut: steps that lack a GPU row.
-    """
-    script = Script(Process(1_000 * (number + 1), rank=number), world_size=world)
-    for k, name in enumerate(steps):
-        at = k * PITCH
-        script.range(f"step {name}", at, at + PITCH)
-        script.range("forward", at + 50, at + 2_000)
-        script.op("kernel", at + 600, at + 700, (at + 60, at + 70))
-        script.op("kernel", at + compute[0], at + compute[1], (at + 100, at + 110))
-        if data_wait:
-            script.range("data_loading", at + data_wait[0], at + data_wait[1])
-        if k in cut:
-            script.call("cudaLaunchKernel", at + 120, at + 130)
-        for i, (begin, end) in enumerate(collectives[:-1] if k in without else collectives):
-            call = at + begin - 50 if late else at + 200 + 10 * i
-            script.op("comm", at + begin, at + end, (call, call + 5), stream=COMM_STREAM + i)
-    return script.build().shifted(clock)
-
-
-EARLY = ((2_000, 5_000),)
-LATE = ((4_000, 5_000),)
-
-
-def match(*scenarios):
-    names = phases.compile_phase_names({})
-    footprints = []
-    for scenario in scenarios:
-        trace = memory.trace(scenario)
-        for found in trace.devices:
-            ready = process_timeline(trace, found.pid, None, names)
-            footprints.append(rank_collectives(device_timeline(ready, found.index)))
-    return collective_waits(footprints)
 
 
 def analyze(*scenarios, **options):
@@ -85,35 +26,42 @@ def analyze(*scenarios, **options):
 
 
 def test_transfer_is_the_shortest_duration_among_the_ranks_and_the_rest_is_waiting():
-    found = match(rank(0, *EARLY), rank(1, *LATE))
+    found = waits_between(scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE))
     assert (found.count, found.steps) == (5, 5)
     assert found.transfer_ns == 5 * 1_000
     assert found.wait_ns == [5 * 2_000, 0]
 
 
 def test_clocks_are_never_compared():
-    found = match(rank(0, *EARLY), rank(1, *LATE, clock=-(10**15) - 7))
+    found = waits_between(
+        scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE, clock=-(10**15) - 7)
+    )
     assert (found.transfer_ns, found.wait_ns) == (5_000, [10_000, 0])
 
 
 def test_a_rank_waits_from_its_arrival_on_and_computation_hides_it():
-    busy = rank(0, *EARLY, compute=(1_000, 2_500))
-    found = match(busy, rank(1, *LATE))
+    busy = scenario_of_rank(0, *EARLY, compute=(1_000, 2_500))
+    found = waits_between(busy, scenario_of_rank(1, *LATE))
     assert [list(waits) for waits in found.exposed_wait] == [[1_500] * 5, [0] * 5]
-    hidden_transfer = rank(0, *EARLY, compute=(4_000, 6_000))
-    assert list(match(hidden_transfer, rank(1, *LATE)).exposed_wait[0]) == [2_000] * 5
+    hidden_transfer = scenario_of_rank(0, *EARLY, compute=(4_000, 6_000))
+    assert (
+        list(waits_between(hidden_transfer, scenario_of_rank(1, *LATE)).exposed_wait[0])
+        == [2_000] * 5
+    )
 
 
 def test_of_three_ranks_the_last_to_arrive_has_the_transfer_time():
     middle = ((3_000, 5_000),)
-    found = match(rank(0, *EARLY), rank(1, *middle), rank(2, *LATE))
+    found = waits_between(
+        scenario_of_rank(0, *EARLY), scenario_of_rank(1, *middle), scenario_of_rank(2, *LATE)
+    )
     assert (found.transfer_ns, found.wait_ns) == (5_000, [10_000, 5_000, 0])
 
 
 def test_collectives_of_a_step_are_matched_in_the_order_of_their_launches():
-    found = match(
-        rank(0, (2_000, 7_000), (2_400, 2_500)),
-        rank(1, (6_500, 7_000), (2_300, 2_500)),
+    found = waits_between(
+        scenario_of_rank(0, (2_000, 7_000), (2_400, 2_500)),
+        scenario_of_rank(1, (6_500, 7_000), (2_300, 2_500)),
     )
     assert found.count == 10
     assert found.transfer_ns == 5 * (500 + 100)
@@ -122,9 +70,9 @@ def test_collectives_of_a_step_are_matched_in_the_order_of_their_launches():
 
 def test_of_collectives_that_are_under_way_at_once_time_counts_once():
     """As where one waits in a queue behind the other."""
-    found = match(
-        rank(0, (2_000, 6_000), (2_100, 7_000)),
-        rank(1, (5_000, 6_000), (5_100, 7_000)),
+    found = waits_between(
+        scenario_of_rank(0, (2_000, 6_000), (2_100, 7_000)),
+        scenario_of_rank(1, (5_000, 6_000), (5_100, 7_000)),
     )
     assert found.count == 10
     assert found.wait_ns == [5 * 3_000, 0]
@@ -132,19 +80,24 @@ def test_of_collectives_that_are_under_way_at_once_time_counts_once():
 
 
 def test_steps_are_matched_by_their_names_where_captures_begin_at_different_steps():
-    found = match(rank(0, *EARLY), rank(1, *LATE, steps=range(2, 8)))
+    found = waits_between(
+        scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE, steps=range(2, 8))
+    )
     assert (found.count, found.steps) == (3, 3)
     assert found.wait_ns == [3 * 2_000, 0]
 
 
 def test_steps_in_which_the_ranks_launched_different_numbers_are_left_out():
-    found = match(rank(0, *EARLY, (8_000, 9_000)), rank(1, *LATE, (8_000, 9_000), without={1, 3}))
+    found = waits_between(
+        scenario_of_rank(0, *EARLY, (8_000, 9_000)),
+        scenario_of_rank(1, *LATE, (8_000, 9_000), without={1, 3}),
+    )
     assert (found.count, found.steps) == (6, 3)
     assert found.transfer_ns == 3 * (1_000 + 1_000)
 
 
 def test_a_step_that_one_rank_cannot_use_is_left_out():
-    found = match(rank(0, *EARLY), rank(1, *LATE, cut={2}))
+    found = waits_between(scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE, cut={2}))
     assert (found.count, found.steps) == (4, 4)
 
 
@@ -153,12 +106,12 @@ def test_steps_whose_names_recur_are_matched_in_their_order():
     early, late = [(t, 5_000) for t in (2_000, 2_100, 2_200)], [(4_000, 5_000)] * 3
 
     def two_epochs(number, first, second):
-        one = rank(number, *first, steps=steps)
-        two = rank(number, *second, steps=steps, clock=len(steps) * PITCH)
+        one = scenario_of_rank(number, *first, steps=steps)
+        two = scenario_of_rank(number, *second, steps=steps, clock=len(steps) * PITCH)
         ops = (replace(op, correlation=k) for k, op in enumerate((*one.ops, *two.ops)))
         return replace(one, ops=tuple(ops), ranges=(*one.ranges, *two.ranges))
 
-    found = match(two_epochs(0, early, late), two_epochs(1, late, early))
+    found = waits_between(two_epochs(0, early, late), two_epochs(1, late, early))
     assert (found.count, found.transfer_ns) == (39 * 3, 39 * 1_000)  # three at once
     assert found.wait_ns == [20 * 2_000, 19 * 2_000]
 
@@ -166,15 +119,15 @@ def test_steps_whose_names_recur_are_matched_in_their_order():
 @pytest.mark.parametrize(
     "scenarios",
     [
-        [rank(0, *EARLY)],
-        [rank(0, *EARLY), rank(1)],
-        [rank(0, *EARLY), rank(1, *LATE, steps=range(40, 46))],
-        [rank(0, *EARLY), rank(1, *LATE, (8_000, 9_000))],
+        [scenario_of_rank(0, *EARLY)],
+        [scenario_of_rank(0, *EARLY), scenario_of_rank(1)],
+        [scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE, steps=range(40, 46))],
+        [scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE, (8_000, 9_000))],
     ],
     ids=["one rank", "a rank without collectives", "no common step", "never the same number"],
 )
 def test_without_collectives_in_common_nothing_is_matched(scenarios):
-    assert match(*scenarios) is None
+    assert waits_between(*scenarios) is None
 
 
 def bare(number, *arrivals, first=0, clock=0, world=2):
@@ -197,7 +150,7 @@ def bare(number, *arrivals, first=0, clock=0, world=2):
 
 
 def test_without_a_step_marker_the_capture_is_one_step():
-    found = match(bare(0, *[3_000] * 8), bare(1, *[1_000] * 8, clock=10**12))
+    found = waits_between(bare(0, *[3_000] * 8), bare(1, *[1_000] * 8, clock=10**12))
     assert (found.count, found.steps) == (8, 1)
     assert (found.transfer_ns, found.wait_ns) == (8_000, [16_000, 0])
 
@@ -217,7 +170,7 @@ def test_captures_that_have_no_collective_in_common_match_none():
 
 
 def test_the_run_names_transfer_skew_and_straggler_per_step():
-    run = analyze(rank(0, *EARLY), rank(1, *LATE)).run
+    run = analyze(scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE)).run
     assert (run.world_size, run.collectives_matched) == (2, 5)
     assert (run.transfer_ns, run.skew_ns) == (1_000, 1_000)  # 2 000 on one of two ranks
     assert run.straggler_rank == 1
@@ -227,7 +180,8 @@ def test_the_run_names_transfer_skew_and_straggler_per_step():
 def test_what_the_others_wait_for_the_straggler_is_their_mean_without_its_own_zero(others):
     world = others + 1
     report = analyze(
-        *[rank(n, *EARLY, world=world) for n in range(others)], rank(others, *LATE, world=world)
+        *[scenario_of_rank(n, *EARLY, world=world) for n in range(others)],
+        scenario_of_rank(others, *LATE, world=world),
     )
     assert report.run.straggler_rank == others
     assert report.run.skew_ns == pytest.approx(2_000 * others / world, abs=1)
@@ -240,9 +194,9 @@ def test_what_the_others_wait_for_the_straggler_is_their_mean_without_its_own_ze
 def test_waiting_for_a_rank_that_is_late_now_and_then_is_not_for_the_straggler():
     """Rank 0 is 500 ns late to a second collective, for which the straggler waits too."""
     report = analyze(
-        rank(0, (2_000, 5_000), (6_500, 7_500)),
-        rank(1, (4_000, 5_000), (6_000, 7_500)),
-        rank(2, (2_000, 5_000), (6_000, 7_500)),
+        scenario_of_rank(0, (2_000, 5_000), (6_500, 7_500)),
+        scenario_of_rank(1, (4_000, 5_000), (6_000, 7_500)),
+        scenario_of_rank(2, (2_000, 5_000), (6_000, 7_500)),
     )
     assert report.run.skew_ns == pytest.approx((2_000 + 500 + 2_500) / 3, abs=1)
     assert (report.run.straggler_rank, report.run.straggler_wait_ns) == (1, 2_000)
@@ -250,7 +204,8 @@ def test_waiting_for_a_rank_that_is_late_now_and_then_is_not_for_the_straggler()
 
 def test_where_ranks_take_turns_nobody_is_waited_for():
     report = analyze(
-        rank(0, (2_000, 5_000), (8_000, 9_000)), rank(1, (4_000, 5_000), (6_000, 9_000))
+        scenario_of_rank(0, (2_000, 5_000), (8_000, 9_000)),
+        scenario_of_rank(1, (4_000, 5_000), (6_000, 9_000)),
     )
     assert (report.run.straggler_rank, report.run.straggler_wait_ns) == (None, UNSET)
 
@@ -270,7 +225,7 @@ def said(report):
     ],
 )
 def test_the_straggler_has_more_of_something_than_the_others(late, cause):
-    run = analyze(rank(0, *EARLY), rank(1, *LATE, **late)).run
+    run = analyze(scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE, **late)).run
     assert (run.straggler_rank, run.straggler_cause) == (1, cause)
 
 
@@ -314,7 +269,7 @@ def test_a_few_ranks_that_come_last_by_turns_are_named_together():
     """Of six ranks, the second and the fifth are late in turns."""
     few = ((4_000, 5_000), (6_000, 9_000)), ((2_000, 5_000), (8_000, 9_000))
     none = ((2_000, 5_000), (6_000, 9_000))
-    ranks = [rank(n, *{1: few[0], 4: few[1]}.get(n, none), world=6) for n in range(6)]
+    ranks = [scenario_of_rank(n, *{1: few[0], 4: few[1]}.get(n, none), world=6) for n in range(6)]
     report = analyze(*ranks)
     assert (report.run.straggler_rank, report.run.late_ranks) == (None, [1, 4])
     assert "the other ranks wait for ranks 1 and 4" in report.verdict.reasons
@@ -322,55 +277,57 @@ def test_a_few_ranks_that_come_last_by_turns_are_named_together():
 
 @pytest.mark.parametrize(("arrival", "straggler"), [(4_780, None), (4_820, 1)])
 def test_a_skew_of_one_percent_of_the_step_names_no_straggler(arrival, straggler):
-    run = analyze(rank(0, (4_600, 5_000)), rank(1, (arrival, 5_000))).run
+    run = analyze(scenario_of_rank(0, (4_600, 5_000)), scenario_of_rank(1, (arrival, 5_000))).run
     assert run.skew_ns == (arrival - 4_600) / 2
     assert run.straggler_rank == straggler
     assert (run.straggler_cause is None) == (straggler is None)
 
 
 def test_each_rank_reports_its_exposed_waiting():
-    report = analyze(rank(0, *EARLY, compute=(1_000, 2_500)), rank(1, *LATE))
+    report = analyze(
+        scenario_of_rank(0, *EARLY, compute=(1_000, 2_500)), scenario_of_rank(1, *LATE)
+    )
     exposed = [r.summary.communication.skew_exposed_ns for r in report.ranks]
     assert exposed == [5 * 1_500, 0]
 
 
 def test_two_processes_in_one_file_are_two_ranks():
-    both = merge(rank(0, *EARLY), rank(1, *LATE))
+    both = merge(scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE))
     report = analyze(both)
     assert [(r.rank, r.pid) for r in report.ranks] == [(0, 1_000), (1, 2_000)]
     assert report.run.straggler_rank == 1
 
 
 def test_one_rank_of_a_larger_world_says_that_the_others_are_missing():
-    run = analyze(rank(3, *EARLY, world=8)).run
+    run = analyze(scenario_of_rank(3, *EARLY, world=8)).run
     assert (run.world_size, run.collectives_matched) == (8, 0)
     assert (run.transfer_ns, run.skew_ns, run.straggler_rank) == (None, None, None)
 
 
 def test_a_run_of_one_rank_is_no_run():
-    assert analyze(rank(0, world=None)).run is None
+    assert analyze(scenario_of_rank(0, world=None)).run is None
 
 
 def test_one_rank_is_chosen_by_number():
-    report = analyze(rank(0, *EARLY), rank(1, *LATE), rank=1)
+    report = analyze(scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE), rank=1)
     assert [r.rank for r in report.ranks] == [1]
 
 
 def test_a_rank_that_is_not_there_is_an_error():
     with pytest.raises(UsageError, match=r"--rank 7: no such rank; the inputs hold 0, 1"):
-        analyze(rank(0, *EARLY), rank(1, *LATE), rank=7)
+        analyze(scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE), rank=7)
 
 
 def test_two_inputs_that_claim_the_same_rank_are_an_error():
     with pytest.raises(UsageError, match="both say that they are rank 1"):
-        analyze(rank(1, *EARLY), rank(1, *LATE))
+        analyze(scenario_of_rank(1, *EARLY), scenario_of_rank(1, *LATE))
 
 
 def test_processes_without_a_rank_take_the_numbers_that_are_left():
     def unnumbered(pid):
         return Script(Process(pid)).op("kernel", 10, 20, (0, 5)).build()
 
-    numbered = rank(1, *LATE, world=None)
+    numbered = scenario_of_rank(1, *LATE, world=None)
     report = analyze(unnumbered(5), numbered, merge(unnumbered(7), unnumbered(6)))
     assert [(r.rank, r.pid) for r in report.ranks] == [(0, 5), (1, 2_000), (2, 6), (3, 7)]
 
@@ -425,7 +382,7 @@ def test_in_a_mesh_each_rank_is_matched_in_its_own_groups():
 def test_operations_that_alternate_differently_are_told_apart_without_groups():
     one = ((2_000, 5_000, None, "AllReduce"), (8_700, 9_000, None, "AllGather"))
     other = ((8_500, 9_000, None, "AllGather"), (4_000, 5_000, None, "AllReduce"))
-    found = match(talking(0, *one), talking(1, *other))
+    found = waits_between(talking(0, *one), talking(1, *other))
     assert (found.count, found.transfer_ns) == (10, 5 * (1_000 + 300))
 
 
@@ -434,7 +391,7 @@ def test_messages_between_two_of_many_ranks_leave_the_collectives_matched():
     pipe = (0, 1, 2)
     once = ((3_000, 4_000, pipe, "send"),)
     ends = (2_000, 5_000, pipe, "allreduce")
-    found = match(
+    found = waits_between(
         talking(0, *once, ends),
         talking(1, *once, *once, (4_000, 5_000, pipe, "allreduce")),
         talking(2, *once, ends),
@@ -445,11 +402,11 @@ def test_messages_between_two_of_many_ranks_leave_the_collectives_matched():
 
 def test_copies_between_devices_are_no_collectives():
     def copying(number, *collectives):
-        script, at = rank(number, *collectives), 2 * PITCH
+        script, at = scenario_of_rank(number, *collectives), 2 * PITCH
         copies = Script(script.processes[0])
         for k in range(number + 1):
             copies.op("p2p", at + 100 + k, at + 200 + k, (at + 50, at + 51), correlation=900 + k)
         return replace(script, ops=(*script.ops, *copies.build().ops))
 
-    found = match(copying(0, *EARLY), copying(1, *LATE))
+    found = waits_between(copying(0, *EARLY), copying(1, *LATE))
     assert (found.count, found.steps, found.wait_ns) == (5, 5, [10_000, 0])

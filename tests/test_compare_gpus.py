@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from zlib import crc32
 
 import msgspec
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.observed_runs import run_on
 from tests.rendering import points_of
 from tests.report_factory import (
     HOSTILE,
@@ -21,7 +20,6 @@ from tests.report_factory import (
 from traceprobe.compare import peaks
 from traceprobe.compare.gpus import UnknownPrice, compare_gpus
 from traceprobe.compare.run import Observed, observe
-from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records import kinds
 from traceprobe.records.gpus import GpuComparison
 from traceprobe.records.rank import DeviceInfo
@@ -32,42 +30,9 @@ from traceprobe.verdict import gpu_specs as gpus
 FLEET = ("Tesla T4", "NVIDIA A40", "NVIDIA A100-SXM4-40GB", "NVIDIA H200")
 
 
-def on(
-    device,
-    compute,
-    wait=0.0,
-    label=None,
-    samples=64,
-    ranks=1,
-    kernels=None,
-    bound="compute",
-    spread=0.001,
-    **settings,
-):
-    """A run of 20 steps on such a device, with `compute` and `wait` ms a step."""
-    info = (
-        device if isinstance(device, DeviceInfo) else DeviceInfo(index=0, name=device, kind="gpu")
-    )
-    label = label or str(info.name)
-    report = make_report(bound)
-    one = make_rank(PARTITIONS[bound])
-    one = replace(one, device=info, summary=replace(one.summary, kernel_ns=kernels))
-    report = replace(
-        report,
-        ranks=[replace(one, rank=n) for n in range(ranks)],
-        workload={"name": "unet", "samples_per_step": samples, "settings": settings},
-        quality=replace(report.quality, observer_effect=None),
-    )
-    noise = 1 + spread * np.random.default_rng(crc32(label.encode())).standard_normal(20)
-    classes = dict.fromkeys(PARTITION)
-    classes |= {"forward": compute / 3 * noise, "backward": compute * 2 / 3 * noise}
-    classes |= {"idle_data_wait": wait * noise}
-    return Observed(label, report, (compute + wait) * noise, classes)
-
-
 def by_peak(peak, names=FLEET, **more):
     """Runs whose compute time is inversely proportional to a peak."""
-    return [on(name, 5000 / gpus.find_gpu(name).peaks[peak], **more) for name in names]
+    return [run_on(name, 5000 / gpus.find_gpu(name).peaks[peak], **more) for name in names]
 
 
 def codes(found):
@@ -82,9 +47,9 @@ def test_the_fastest_per_device_and_sample_goes_first():
     """Eight GPUs do more in a second than one, each of them less; batches differ too."""
     found = compare_gpus(
         [
-            on("NVIDIA A40", 100, label="one", samples=64),
-            on("NVIDIA A40", 120, label="eight", samples=512, ranks=8),
-            on("NVIDIA A40", 150, label="large", samples=128),
+            run_on("NVIDIA A40", 100, label="one", samples=64),
+            run_on("NVIDIA A40", 120, label="eight", samples=512, ranks=8),
+            run_on("NVIDIA A40", 150, label="large", samples=128),
         ]
     )
     assert (found.per, labels(found)) == ("sample", ["large", "one", "eight"])
@@ -98,7 +63,7 @@ def test_the_fastest_per_device_and_sample_goes_first():
 
 
 def test_without_batches_everything_is_per_step_and_says_so():
-    found = compare_gpus([on("NVIDIA A40", 100), on("NVIDIA L4", 50, samples=None)])
+    found = compare_gpus([run_on("NVIDIA A40", 100), run_on("NVIDIA L4", 50, samples=None)])
     assert found.per == "step"
     assert codes(found) == ["unknown-batches"]
     assert found.contenders[0].rate == pytest.approx(20, rel=0.01)
@@ -106,18 +71,22 @@ def test_without_batches_everything_is_per_step_and_says_so():
 
 
 def test_a_lead_within_the_noise_is_none():
-    close = compare_gpus([on("NVIDIA A40", 100, spread=0.1), on("NVIDIA A10", 100.5, spread=0.1)])
-    clear = compare_gpus([on("NVIDIA A40", 100), on("NVIDIA A10", 120)])
+    close = compare_gpus(
+        [run_on("NVIDIA A40", 100, spread=0.1), run_on("NVIDIA A10", 100.5, spread=0.1)]
+    )
+    clear = compare_gpus([run_on("NVIDIA A40", 100), run_on("NVIDIA A10", 120)])
     assert "equally fast" in close.headline
     assert clear.headline.startswith("NVIDIA A40 is fastest: 640 samples/s per device")
 
 
 def test_times_without_a_profiler_decide_where_they_are_known():
     """As traced the A40 is faster: its profiler costs less."""
-    found = compare_gpus([timed(on("NVIDIA A40", 100), 90), timed(on("NVIDIA A10", 110), 70)])
+    found = compare_gpus(
+        [timed(run_on("NVIDIA A40", 100), 90), timed(run_on("NVIDIA A10", 110), 70)]
+    )
     assert found.headline.startswith("NVIDIA A10 is fastest: 914 samples/s per device")
     assert codes(found) == []
-    assert codes(compare_gpus([timed(on("NVIDIA A40", 100), 90), on("NVIDIA A10", 1)])) == [
+    assert codes(compare_gpus([timed(run_on("NVIDIA A40", 100), 90), run_on("NVIDIA A10", 1)])) == [
         "different-bases"
     ]
 
@@ -146,7 +115,7 @@ def test_the_peak_that_sets_the_time_explains_it(precision, peak):
 
 def test_bandwidth_explains_what_it_limits():
     names = ("Tesla T4", "NVIDIA A40", "NVIDIA GeForce RTX 3090", "NVIDIA H200")
-    runs = [on(name, 1e4 / gpus.find_gpu(name).bandwidth_gbps) for name in names]
+    runs = [run_on(name, 1e4 / gpus.find_gpu(name).bandwidth_gbps) for name in names]
     found = compare_gpus(runs)
     assert found.explained_by == "bandwidth"
     assert "memory bandwidth peak explains" in found.explanation
@@ -156,12 +125,12 @@ def test_a_gpu_without_tf32_is_as_fast_at_it_as_in_fp32():
     v100, *rest = ("Tesla V100-SXM2-16GB", "NVIDIA A40", "NVIDIA A100-SXM4-40GB")
     tf32, fp32 = {"matmul_tf32": 9}, {"matmul_fp32": 9}
     runs = by_peak("tf32", rest, kernels=tf32, precision="tf32")
-    runs.append(on(v100, 5000 / 15.7, kernels=fp32, precision="tf32"))
+    runs.append(run_on(v100, 5000 / 15.7, kernels=fp32, precision="tf32"))
     found = compare_gpus(runs)
     assert found.explained_by == "tf32"
     assert "different-precisions" not in codes(found)
     assert any(text.endswith("it has no TF32") for text in found.points)
-    runs.append(on("NVIDIA H200", 10, kernels={"matmul_half": 9}, precision="bf16"))
+    runs.append(run_on("NVIDIA H200", 10, kernels={"matmul_half": 9}, precision="bf16"))
     assert "different-precisions" in codes(compare_gpus(runs))
 
 
@@ -175,7 +144,7 @@ def test_peaks_that_cannot_be_told_apart_are_all_named():
 
 def test_an_order_against_all_peaks_is_explained_by_none():
     names = ("Tesla T4", "NVIDIA A10", "NVIDIA A40", "NVIDIA H200")
-    found = compare_gpus([on(name, ms) for name, ms in zip(names, (1, 2, 3, 4), strict=True)])
+    found = compare_gpus([run_on(name, ms) for name, ms in zip(names, (1, 2, 3, 4), strict=True)])
     assert found.explained_by is None
     assert found.explanation.startswith("No peak explains")
     assert all(fit.agreement == -1 for fit in found.fits)
@@ -183,7 +152,7 @@ def test_an_order_against_all_peaks_is_explained_by_none():
 
 def test_different_precisions_are_not_explained_by_one_peak():
     runs = by_peak("fp32", FLEET[1:3], kernels={"matmul_fp32": 9})
-    found = compare_gpus([*runs, on("NVIDIA H200", 1, kernels={"matmul_half": 9})])
+    found = compare_gpus([*runs, run_on("NVIDIA H200", 1, kernels={"matmul_half": 9})])
     assert found.fits
     assert found.explained_by is None
     assert "different-precisions" in codes(found)
@@ -201,21 +170,21 @@ def test_fewer_than_three_devices_decide_nothing(count, words, ratios):
 
 
 def test_ratios_are_of_the_fastest_over_the_slowest():
-    found = compare_gpus([on("NVIDIA A40", 100), on("NVIDIA A100-SXM4-40GB", 50)])
+    found = compare_gpus([run_on("NVIDIA A40", 100), run_on("NVIDIA A100-SXM4-40GB", 50)])
     assert found.ratios == pytest.approx(
         {"compute": 2, "fp32": 0.521, "tf32": 2.086, "half": 2.084, "bandwidth": 2.234}, rel=0.01
     )
 
 
 def test_many_runs_of_one_device_are_one_device():
-    runs = [on("NVIDIA A40", 100 + n, label=str(n)) for n in range(4)]
+    runs = [run_on("NVIDIA A40", 100 + n, label=str(n)) for n in range(4)]
     found = compare_gpus(runs)
     assert (found.fits, found.ratios) == ([], {})
     assert "here is 1" in found.explanation
 
 
 def test_a_device_that_is_not_in_the_table_is_ranked_without_peaks():
-    found = compare_gpus([*by_peak("fp32"), on("NVIDIA H20", 1)])
+    found = compare_gpus([*by_peak("fp32"), run_on("NVIDIA H20", 1)])
     first = found.contenders[0]
     assert (first.device, first.hardware) == ("H20", None)
     assert codes(found) == ["unknown-device"]
@@ -226,12 +195,12 @@ def test_a_device_that_is_not_in_the_table_is_ranked_without_peaks():
 def test_a_device_without_a_name_is_known_by_its_facts():
     facts = {"multiprocessors": 304, "memory_bytes": 206_141_652_992, "warp_size": 64}
     device = DeviceInfo(index=0, name=None, kind="gpu", capability="9.4", **facts)
-    hardware = compare_gpus([on(device, 10)]).contenders[0].hardware
+    hardware = compare_gpus([run_on(device, 10)]).contenders[0].hardware
     assert (hardware.name, hardware.matched) == ("MI300X", "fingerprint")
 
 
 def test_a_run_on_several_kinds_of_devices_has_no_peaks():
-    run = on("NVIDIA A40", 100, ranks=2)
+    run = run_on("NVIDIA A40", 100, ranks=2)
     ranks = run.report.ranks
     other = replace(ranks[1], device=DeviceInfo(index=1, name="NVIDIA L4", kind="gpu"))
     run = Observed("both", replace(run.report, ranks=[ranks[0], other]), run.step_ms, run.classes)
@@ -243,9 +212,9 @@ def test_a_run_on_several_kinds_of_devices_has_no_peaks():
 def test_a_slice_as_fast_as_a_smaller_gpu_is_explained_by_its_part():
     found = compare_gpus(
         [
-            on("NVIDIA A40", 100),
-            on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 105),
-            on("NVIDIA A100-SXM4-40GB", 40),
+            run_on("NVIDIA A40", 100),
+            run_on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 105),
+            run_on("NVIDIA A100-SXM4-40GB", 40),
         ]
     )
     (point,) = [text for text in found.points if "computes as fast as the whole A40" in text]
@@ -258,9 +227,11 @@ def test_a_slice_as_fast_as_a_smaller_gpu_is_explained_by_its_part():
 
 
 def test_no_word_of_a_slice_that_is_faster_or_of_its_own_gpu():
-    slow = compare_gpus([on("NVIDIA A40", 100), on("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 300)])
+    slow = compare_gpus(
+        [run_on("NVIDIA A40", 100), run_on("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 300)]
+    )
     own = compare_gpus(
-        [on("NVIDIA A100-SXM4-40GB", 100), on("NVIDIA A100-SXM4-40GB MIG 4g.20gb", 100)]
+        [run_on("NVIDIA A100-SXM4-40GB", 100), run_on("NVIDIA A100-SXM4-40GB MIG 4g.20gb", 100)]
     )
     assert not any("computes as fast" in text for found in (slow, own) for text in found.points)
 
@@ -268,9 +239,9 @@ def test_no_word_of_a_slice_that_is_faster_or_of_its_own_gpu():
 def test_waiting_for_data_is_told_with_its_workers():
     found = compare_gpus(
         [
-            on("NVIDIA A40", 95, wait=5, workers=16),
-            on("NVIDIA H200", 40, wait=160, bound="io", workers=2),
-            on("NVIDIA L4", 500, wait=1, workers=4),
+            run_on("NVIDIA A40", 95, wait=5, workers=16),
+            run_on("NVIDIA H200", 40, wait=160, bound="io", workers=2),
+            run_on("NVIDIA L4", 500, wait=1, workers=4),
         ]
     )
     (waiting,) = [text for text in found.points if text.startswith("Waiting for data")]
@@ -290,7 +261,7 @@ def test_the_order_is_not_explained_twice_where_compute_time_has_the_same():
 
 def test_a_precision_that_did_not_run_is_told():
     mixed = {"matmul_fp32": 6, "matmul_tf32": 3, "other": 90}
-    found = compare_gpus([on("NVIDIA A40", 100, kernels=mixed, precision="tf32")])
+    found = compare_gpus([run_on("NVIDIA A40", 100, kernels=mixed, precision="tf32")])
     assert found.contenders[0].ran == "fp32"
     assert any("asked for tf32" in text and "without tensor cores" in text for text in found.points)
 
@@ -306,32 +277,42 @@ def test_a_precision_that_did_not_run_is_told():
     ],
 )
 def test_a_precision_that_ran_or_is_not_known_is_not(kernels, asked, ran):
-    found = compare_gpus([on("NVIDIA A40", 100, kernels=kernels, precision=asked)])
+    found = compare_gpus([run_on("NVIDIA A40", 100, kernels=kernels, precision=asked)])
     assert (found.contenders[0].ran, found.points) == (ran, [])
 
 
 def test_fp32_beside_16_bits_is_another_precision_without_tf32_too():
     t4, a40 = {"matmul_fp32": 9}, {"matmul_half": 9}
-    found = compare_gpus([on("Tesla T4", 100, kernels=t4), on("NVIDIA A40", 50, kernels=a40)])
+    found = compare_gpus(
+        [run_on("Tesla T4", 100, kernels=t4), run_on("NVIDIA A40", 50, kernels=a40)]
+    )
     assert codes(found) == ["different-precisions"]
 
 
 def test_other_settings_than_the_device_s_are_told():
     base = {"precision": "tf32", "compile": "off", "workers": 4}
     found = compare_gpus(
-        [on("NVIDIA A40", 100, **base), on("NVIDIA L4", 200, **{**base, "compile": "default"})]
+        [
+            run_on("NVIDIA A40", 100, **base),
+            run_on("NVIDIA L4", 200, **{**base, "compile": "default"}),
+        ]
     )
     assert codes(found) == ["different-settings"]
     assert "compile" in found.cautions[0].message
     assert (
-        compare_gpus([on("NVIDIA A40", 1, **base), on("NVIDIA L4", 2, **base, seed=1)]).cautions
+        compare_gpus(
+            [run_on("NVIDIA A40", 1, **base), run_on("NVIDIA L4", 2, **base, seed=1)]
+        ).cautions
         == []
     )
 
 
 def test_costs_are_per_million_samples_of_one_device():
     found = compare_gpus(
-        [on("NVIDIA A40", 100, label="a"), on("NVIDIA H200", 25, label="b", ranks=2, samples=128)],
+        [
+            run_on("NVIDIA A40", 100, label="a"),
+            run_on("NVIDIA H200", 25, label="b", ranks=2, samples=128),
+        ],
         {"nvidia a40": 0.5, "b": 3.6},
     )
     b, a = found.contenders
@@ -343,9 +324,9 @@ def test_costs_are_per_million_samples_of_one_device():
 
 def test_a_label_goes_before_a_device_and_a_slice_has_its_own_price():
     runs = [
-        on("NVIDIA H200", 25, label="spot"),
-        on("NVIDIA H200", 26, label="reserved"),
-        on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 99, label="part"),
+        run_on("NVIDIA H200", 25, label="spot"),
+        run_on("NVIDIA H200", 26, label="reserved"),
+        run_on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 99, label="part"),
     ]
     found = compare_gpus(runs, {"spot": 1.0, "H200": 3.0, "A100 SXM4 40GB MIG 3g.20gb": 0.4})
     assert [c.usd_per_hour for c in found.contenders] == [1.0, 3.0, 0.4]
@@ -353,16 +334,16 @@ def test_a_label_goes_before_a_device_and_a_slice_has_its_own_price():
 
 def test_a_price_for_nothing_is_refused():
     with pytest.raises(UnknownPrice, match=r"A30: no run and no device .* A40"):
-        compare_gpus([on("NVIDIA A40", 100)], {"A30": 1.0})
+        compare_gpus([run_on("NVIDIA A40", 100)], {"A30": 1.0})
     with pytest.raises(UnknownPrice):  # what the whole GPU costs, its slice does not
         compare_gpus(
-            [on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 9, label="x")], {"A100 SXM4 40GB": 1.0}
+            [run_on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 9, label="x")], {"A100 SXM4 40GB": 1.0}
         )
 
 
 def test_efficiency_needs_the_operations_of_the_model():
     kernels = {"matmul_tf32": 9}
-    run = on("NVIDIA A100-SXM4-40GB", 100, kernels=kernels, precision="tf32", ranks=2)
+    run = run_on("NVIDIA A100-SXM4-40GB", 100, kernels=kernels, precision="tf32", ranks=2)
     assert compare_gpus([run]).contenders[0].achieved_tflops is None
     workload = {**run.report.workload, "flops_per_step": 10.3e12}
     told = Observed("x", replace(run.report, workload=workload), run.step_ms, run.classes)
@@ -385,7 +366,7 @@ def test_devices_of_equal_peaks_are_in_no_order():
 
 def test_a_peak_that_is_the_same_on_all_devices_is_left_out():
     a100 = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe")
-    found = compare_gpus([on(name, 1e4 / gpus.find_gpu(name).bandwidth_gbps) for name in a100])
+    found = compare_gpus([run_on(name, 1e4 / gpus.find_gpu(name).bandwidth_gbps) for name in a100])
     assert [fit.peak for fit in found.fits] == ["bandwidth"]
 
 
@@ -406,7 +387,7 @@ def test_a_peak_that_fits_worse_does_not_explain_as_well():
 def test_a_peak_that_not_all_devices_have_explains_nothing():
     """All but the T4 follow their bf16 peak exactly; the T4 has none."""
     runs = by_peak("bf16", FLEET[1:], precision="bf16")
-    found = compare_gpus([*runs, on("Tesla T4", 100, precision="bf16")])
+    found = compare_gpus([*runs, run_on("Tesla T4", 100, precision="bf16")])
     last = found.fits[-1]
     assert (last.peak, last.devices, last.spread) == ("half", 3, pytest.approx(1, abs=0.02))
     assert [fit.devices for fit in found.fits[:-1]] == [4, 4, 4]
@@ -421,7 +402,7 @@ def test_the_json_comes_back_as_it_went(tmp_path):
 
 
 def test_the_document_shows_every_run_and_adds_up():
-    found = compare_gpus([*by_peak("fp32"), on("NVIDIA H20", 30, wait=10)], {"T4": 0.35})
+    found = compare_gpus([*by_peak("fp32"), run_on("NVIDIA H20", 30, wait=10)], {"T4": 0.35})
     told = document_of(found)
     assert [section.id for section in told.sections][:3] == ["ranking", "phases", "peaks"]
     ranking = told.sections[0].blocks[0]
@@ -495,6 +476,6 @@ def test_a_price_given_twice_is_a_usage_error(cli, reports):
 
 
 def test_records_refuse_what_they_do_not_know():
-    text = compare_gpus([on("NVIDIA A40", 100)]).to_json().replace('"sample"', '"hour"')
+    text = compare_gpus([run_on("NVIDIA A40", 100)]).to_json().replace('"sample"', '"hour"')
     with pytest.raises(msgspec.ValidationError):
         kinds.read(text)

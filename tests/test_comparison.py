@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from zlib import crc32
-
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from tests.analyses import REFUSED, report_of
 from tests.conftest import trace_files
-from tests.report_factory import MS, make_report, make_run
+from tests.observed_runs import calibrated, run_of_classes, with_kernels, workload_of
+from tests.report_factory import MS, make_report, make_run, without_calibration
 from traceprobe.compare import noise
 from traceprobe.compare.compare import ENOUGH_STEPS, compare, part
-from traceprobe.compare.run import NothingToCompare, Observed, default_label, observe
+from traceprobe.compare.run import NothingToCompare, default_label, observe
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.loader import Loader
 from traceprobe.records.operator_calls import MOST_OPERATORS, OperatorCalls
 from traceprobe.records.rank import DeviceInfo
-from traceprobe.records.report import ObserverEffect
 
 SOURCE = np.random.default_rng(5)
-
-
-def run(classes, steps=20, spread=0.01, bound="compute", label="run", measures=None, **changes):
-    """A run whose steps have the given classes, ms, with noise of that relative size."""
-    source = np.random.default_rng(crc32(label.encode()))
-    series = dict.fromkeys(PARTITION)
-    for name, ms in classes.items():
-        series[name] = ms * (1 + spread * source.standard_normal(steps))
-    step = sum(values for values in series.values() if values is not None)
-    report = replace(unaided(make_report(bound)), **changes)
-    return Observed(label, report, step, series, measures or {})
-
-
-def unaided(report):
-    """The report without a calibration."""
-    return replace(report, quality=replace(report.quality, observer_effect=None))
-
-
-def plain(observed, ms):
-    """The same run, of which a calibration has timed the step."""
-    quality = observed.report.quality
-    effect = ObserverEffect(profiled_step_ms=1.0, unprofiled_step_ms=ms, ratio=1.0)
-    report = replace(observed.report, quality=replace(quality, observer_effect=effect))
-    return Observed(observed.label, report, observed.step_ms, observed.classes, observed.measures)
 
 
 def named(changes, name):
@@ -99,7 +73,7 @@ def test_a_label_is_the_first_input_without_its_suffixes():
 
 
 def test_the_same_steps_are_no_change_at_all():
-    base = run({"forward": 10, "backward": 20})
+    base = run_of_classes({"forward": 10, "backward": 20})
     found = compare(base, base, 0.05)
     assert (found.direction, found.gate.decision) == ("unchanged", "pass")
     assert found.step.delta == 0
@@ -109,8 +83,8 @@ def test_the_same_steps_are_no_change_at_all():
 
 
 def test_a_phase_that_grew_is_found_and_named():
-    base = run({"forward": 10, "backward": 20, "optimizer": 2})
-    new = run({"forward": 10, "backward": 24, "optimizer": 2}, label="new")
+    base = run_of_classes({"forward": 10, "backward": 20, "optimizer": 2})
+    new = run_of_classes({"forward": 10, "backward": 24, "optimizer": 2}, label="new")
     found = compare(base, new, 0.05)
     assert (found.direction, found.gate.decision) == ("slower", "regression")
     real = [change.name for change in found.classes if change.real]
@@ -123,8 +97,8 @@ def test_a_phase_that_grew_is_found_and_named():
 
 
 def test_classes_sum_to_the_step():
-    base = run({"forward": 10, "idle_data_wait": 20})
-    new = run({"forward": 10, "idle_data_wait": 1}, label="new")
+    base = run_of_classes({"forward": 10, "idle_data_wait": 20})
+    new = run_of_classes({"forward": 10, "idle_data_wait": 1}, label="new")
     found = compare(base, new)
     assert sum(c.delta for c in found.classes) == pytest.approx(found.traced_step.delta, abs=1e-4)
     assert found.direction == "faster"
@@ -133,7 +107,10 @@ def test_classes_sum_to_the_step():
 
 
 def test_what_one_run_cannot_show_is_unknown_and_never_real():
-    base, new = run({"forward": 10, "h2d": 1}), run({"forward": 10}, label="new")
+    base, new = (
+        run_of_classes({"forward": 10, "h2d": 1}),
+        run_of_classes({"forward": 10}, label="new"),
+    )
     change = named(compare(base, new).classes, "h2d")
     assert change.base == pytest.approx(1, abs=0.1)
     assert (change.new, change.delta, change.low, change.real) == (None, None, None, False)
@@ -151,27 +128,30 @@ def test_what_one_run_cannot_show_is_unknown_and_never_real():
     ],
 )
 def test_the_gate(steps, spread, growth, decision):
-    base = run({"backward": 20}, steps, spread)
-    new = run({"backward": 20 * (1 + growth)}, steps, spread, label="new")
+    base = run_of_classes({"backward": 20}, steps, spread)
+    new = run_of_classes({"backward": 20 * (1 + growth)}, steps, spread, label="new")
     assert compare(base, new, 0.05).gate.decision == decision
 
 
 def test_without_a_profiler_decides_where_both_runs_timed_it():
-    base, new = run({"idle_host": 20}), run({"idle_host": 20}, label="new")
-    found = compare(plain(base, 10.0), plain(new, 12.0), 0.05)
+    base, new = run_of_classes({"idle_host": 20}), run_of_classes({"idle_host": 20}, label="new")
+    found = compare(calibrated(base, 10.0), calibrated(new, 12.0), 0.05)
     assert (found.step.base, found.step.new, found.step.delta) == (10, 12, 2)
     assert found.gate.decision == "regression"
     assert found.traced_step.delta == pytest.approx(0, abs=0.3)
     assert "profiler-distorts" in {caution.code for caution in found.cautions}
     assert found.base.basis == "unprofiled"
-    alone = compare(plain(base, 10.0), new, 0.05)
+    alone = compare(calibrated(base, 10.0), new, 0.05)
     assert alone.step == alone.traced_step
     assert alone.gate.decision == "pass"
 
 
 def test_a_step_of_other_conditions_is_not_compared():
-    base, new = plain(run({"forward": 10}), 2.0), run({"forward": 10}, label="new")
-    effect = replace(plain(new, 20.0).report.quality.observer_effect, other_conditions=True)
+    base, new = (
+        calibrated(run_of_classes({"forward": 10}), 2.0),
+        run_of_classes({"forward": 10}, label="new"),
+    )
+    effect = replace(calibrated(new, 20.0).report.quality.observer_effect, other_conditions=True)
     quality = replace(new.report.quality, observer_effect=effect)
     new = replace(new, report=replace(new.report, quality=quality))
     assert (new.unprofiled_step_ms, new.basis) == (None, "traced")
@@ -182,26 +162,25 @@ def test_what_both_mixes_of_a_verdict_are_is_told_in_words():
     mixed = make_report("mixed")
     mixed = replace(mixed, verdict=replace(mixed.verdict, bound="mixed", secondary="io+overhead"))
     parts = {"forward": 10}
-    base, new = run(parts, verdict=mixed.verdict), run(parts, label="new", verdict=mixed.verdict)
+    base, new = (
+        run_of_classes(parts, verdict=mixed.verdict),
+        run_of_classes(parts, label="new", verdict=mixed.verdict),
+    )
     told = compare(base, new).to_markdown()
     assert "mixed, I/O and overhead" in told
     assert "io+overhead" not in told
 
 
 def test_a_step_never_gets_shorter_by_more_than_it_took():
-    base = run({"forward": 20}, spread=0.5)
-    new = run({"forward": 4}, label="new")
-    step = compare(plain(base, 10.0), plain(new, 0.5)).step
+    base = run_of_classes({"forward": 20}, spread=0.5)
+    new = run_of_classes({"forward": 4}, label="new")
+    step = compare(calibrated(base, 10.0), calibrated(new, 0.5)).step
     assert step.low == -10 < step.delta < step.high
 
 
-def workload(samples):
-    return {"samples_per_step": samples, "settings": {"batch_size": samples, "seed": samples}}
-
-
 def test_steps_of_different_sizes_are_compared_by_sample():
-    base = run({"forward": 10}, workload=workload(10))
-    new = run({"forward": 20}, label="new", workload=workload(20))
+    base = run_of_classes({"forward": 10}, workload=workload_of(10))
+    new = run_of_classes({"forward": 20}, label="new", workload=workload_of(20))
     found = compare(base, new)
     assert (found.per, found.direction) == ("sample", "unchanged")
     assert found.step.base == pytest.approx(1, rel=0.02)
@@ -215,21 +194,21 @@ def loaded(batches_per_step, batch_size, workers=2):
 
 
 def test_the_loader_tells_how_many_samples_a_step_holds_where_the_program_does_not():
-    base = run({"forward": 10}, loader=loaded(1.0, 16))
-    new = run({"forward": 20}, label="new", loader=loaded(1.98, 16, workers=4))
+    base = run_of_classes({"forward": 10}, loader=loaded(1.0, 16))
+    new = run_of_classes({"forward": 20}, label="new", loader=loaded(1.98, 16, workers=4))
     found = compare(base, new)
     assert (found.per, found.direction) == ("sample", "unchanged")
     assert (found.base.samples_per_step, found.new.samples_per_step) == (16, 32)
     assert found.settings == {"workers": [2, 4]}
-    assert run({"forward": 10}, loader=loaded(1.5, 16)).per_step("samples") is None
-    assert run({"forward": 10}, loader=loaded(1.0, None)).per_step("samples") is None
-    told = run({"forward": 10}, loader=loaded(1.0, 16), workload=workload(10))
+    assert run_of_classes({"forward": 10}, loader=loaded(1.5, 16)).per_step("samples") is None
+    assert run_of_classes({"forward": 10}, loader=loaded(1.0, None)).per_step("samples") is None
+    told = run_of_classes({"forward": 10}, loader=loaded(1.0, 16), workload=workload_of(10))
     assert told.per_step("samples") == 10
 
 
 def test_cautions_about_devices_ranks_profilers_and_verdicts():
-    base = run({"forward": 10}, bound="inconclusive")
-    other = unaided(make_run(2))
+    base = run_of_classes({"forward": 10}, bound="inconclusive")
+    other = without_calibration(make_run(2))
     nsys = [replace(i, format="nsys") for i in other.inputs]
     ranks = [replace(r, device=DeviceInfo(index=0, name="B", kind="gpu")) for r in other.ranks]
     new = observe(replace(other, ranks=ranks, inputs=nsys), "new")
@@ -245,8 +224,10 @@ def test_cautions_about_devices_ranks_profilers_and_verdicts():
 
 def test_measures_are_told_where_they_change():
     steps = np.ones(20)
-    base = run({"backward": 20}, measures={"collectives": 8 * steps, "launches": 100 * steps})
-    new = run(
+    base = run_of_classes(
+        {"backward": 20}, measures={"collectives": 8 * steps, "launches": 100 * steps}
+    )
+    new = run_of_classes(
         {"backward": 20},
         label="new",
         measures={"collectives": 5 * steps, "launches": 101 * steps},
@@ -259,23 +240,10 @@ def test_measures_are_told_where_they_change():
     assert not any("launches" in text for text in found.explanation)
 
 
-def kernels(report, **ms):
-    """The report with these kernels alone, ms a step."""
-    rank = report.ranks[0]
-    first = rank.summary.top_kernels[0]
-    steps = rank.summary.iterations_used
-    listed = [
-        replace(first, name=name, phase="backward", total_ns=int(value * steps * MS), count=steps)
-        for name, value in ms.items()
-    ]
-    summary = replace(rank.summary, top_kernels=listed)
-    return replace(report, ranks=[replace(rank, summary=summary)])
-
-
 def test_kernels_appear_vanish_and_change():
     report = make_report("io")
-    base = observe(kernels(report, old=200, same=90, slow=50, tiny=0.01))
-    new = observe(kernels(report, fresh=100, same=90, slow=80))
+    base = observe(with_kernels(report, old=200, same=90, slow=50, tiny=0.01))
+    new = observe(with_kernels(report, fresh=100, same=90, slow=80))
     found = compare(base, new).kernels
     assert [(k.name, k.state, k.base_ms, k.new_ms) for k in found] == [
         ("old", "vanished", 200, None),
@@ -287,8 +255,8 @@ def test_kernels_appear_vanish_and_change():
 def test_a_kernel_that_is_too_short_for_the_other_list_did_not_appear():
     report = make_report("io")
     longest = {f"k{n}": 50.0 for n in range(15)}
-    base = observe(kernels(report, **longest))
-    new = observe(kernels(report, **longest, other=40))
+    base = observe(with_kernels(report, **longest))
+    new = observe(with_kernels(report, **longest, other=40))
     assert compare(base, new).kernels == []
 
 
@@ -344,8 +312,8 @@ def test_an_operator_that_a_full_list_lacks_is_left_out():
 
 def test_calls_are_per_step_and_times_per_sample_where_steps_differ_in_size():
     listed = operators(make_report("io"), mm=(4, 8, 2))
-    base = run({"forward": 10}, workload=workload(10), ranks=listed.ranks)
-    new = run({"forward": 20}, label="new", workload=workload(20), ranks=listed.ranks)
+    base = run_of_classes({"forward": 10}, workload=workload_of(10), ranks=listed.ranks)
+    new = run_of_classes({"forward": 20}, label="new", workload=workload_of(20), ranks=listed.ranks)
     (found,) = compare(base, new).operators
     assert (found.state, found.base_count, found.new_count) == ("same", 4, 4)
     assert (found.base_ms, found.new_ms) == (0.8, 0.4)
@@ -356,8 +324,8 @@ def test_calls_are_per_step_and_times_per_sample_where_steps_differ_in_size():
 def test_the_operator_that_explains_much_of_a_change_is_named(grown, named):
     report = make_report("io")
     before, after = (operators(report, mm=(4, ms, 2), add=(1, 1, 1)) for ms in (8, grown))
-    base = run({"backward": 20}, ranks=before.ranks)
-    new = run({"backward": 25}, label="new", ranks=after.ranks)
+    base = run_of_classes({"backward": 20}, ranks=before.ranks)
+    new = run_of_classes({"backward": 25}, label="new", ranks=after.ranks)
     said = [text for text in compare(base, new).explanation if "Operator" in text]
     line = (
         "Operator that changed most: mm, +5.00 ms on the device (8.00 → 13.0; 4 → 4 calls a step)"
@@ -392,7 +360,7 @@ def test_a_comparison_comes_back_from_its_json():
     from traceprobe.records.comparison import Comparison
     from traceprobe.records.kinds import read
 
-    base, new = run({"forward": 10}), run({"forward": 12}, label="new")
+    base, new = run_of_classes({"forward": 10}), run_of_classes({"forward": 12}, label="new")
     found = compare(base, new, 0.05)
     assert isinstance(read(found.to_json()), Comparison)
     assert read(found.to_json()).to_json() == found.to_json()
@@ -477,7 +445,7 @@ def test_what_changes_slowly_inside_a_run_is_the_least_that_counts():
 
 
 def test_a_part_of_a_run_is_a_run():
-    whole = run({"forward": 10}, steps=10)
+    whole = run_of_classes({"forward": 10}, steps=10)
     half = part(whole, np.arange(5))
     assert half.step_ms.tolist() == whole.step_ms[:5].tolist()
     assert half.classes["backward"] is None
@@ -487,7 +455,7 @@ def test_no_corpus_run_differs_from_itself(corpus, corpus_row):
     """First and last half of every real run, either way round: never a regression."""
     try:
         report = report_of(*trace_files(corpus_row))
-        seen = observe(unaided(report))  # both halves would share a calibration
+        seen = observe(without_calibration(report))  # both halves would share a calibration
     except (*REFUSED, NothingToCompare):
         return
     half = len(seen.step_ms) // 2

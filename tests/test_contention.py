@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import traceprobe
 from tests.analyses import report_of
-from tests.test_whatif import schedule, task
+from tests.schedules import schedule, task
 from traceprobe.model.codes import UNKNOWN, Kind
 from traceprobe.model.contention import GRAPH_GAP_NS, SLOWDOWN
 from traceprobe.model.events import GPU_OPS, HOST_OPERATORS

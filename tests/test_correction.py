@@ -14,8 +14,7 @@ import traceprobe
 from tests import records
 from tests.builders import memory
 from tests.evidence import evidence
-from tests.test_collective_waits import EARLY, LATE
-from tests.test_collective_waits import rank as rank_of_two
+from tests.matched_ranks import EARLY, LATE, scenario_of_rank
 from traceprobe.records.host_stalls import GarbageCollections
 from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.verdict import wording
@@ -387,7 +386,7 @@ def test_a_class_that_was_not_observed_counts_as_nothing():
 
 
 def test_a_chosen_rank_of_a_real_run_is_corrected_to_its_unprofiled_step():
-    traces = [memory.trace(rank_of_two(0, *EARLY)), memory.trace(rank_of_two(1, *LATE))]
+    traces = [memory.trace(scenario_of_rank(0, *EARLY)), memory.trace(scenario_of_rank(1, *LATE))]
     options = traceprobe.Options(rank=0, unprofiled_step_ms=0.005)
     verdict = traceprobe.analyze(traces, options).verdict
     assert verdict.shares["compute"] == pytest.approx(1_100 / 5_000)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
-from tests.test_whatif import schedule, task
+from tests.schedules import schedule, task
 from traceprobe.replay.critical_path import critical_path
 from traceprobe.replay.simulate import graphs_of, simulate, simulate_all
 from traceprobe.replay.tasks import RankSchedule, Task, tasks_of

@@ -14,7 +14,7 @@ from tests.analyses import REFUSED, part_of_file, trace_of
 from tests.builders import nsight
 from tests.cli_runner import LOOP, spawn, write_trace
 from tests.conftest import ROOT, trace_files
-from tests.test_doctor_machine import BARE, GOOD
+from tests.machine_facts import BARE_MACHINE, GOOD_MACHINE
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.doctor import examine, examine_machine, gather, machine, recorded, whole, written
 from traceprobe.records.diagnosis import Diagnosis
@@ -42,7 +42,7 @@ def test_the_page_says_what_the_check_says(check):
 
 
 def test_a_machine_without_trouble(cli, monkeypatch):
-    monkeypatch.setattr(gather, "gather", lambda: GOOD)
+    monkeypatch.setattr(gather, "gather", lambda: GOOD_MACHINE)
     done = cli("doctor").expect(0)
     assert "environment" in done.out
     assert "torch" not in done.out
@@ -52,7 +52,7 @@ def test_a_machine_without_trouble(cli, monkeypatch):
 
 
 def test_a_check_that_fails_is_exit_code_1(cli, monkeypatch):
-    monkeypatch.setattr(gather, "gather", lambda: changed(GOOD, nsys="2024.6.2"))
+    monkeypatch.setattr(gather, "gather", lambda: changed(GOOD_MACHINE, nsys="2024.6.2"))
     done = cli("doctor", "-v").expect(1)
     assert done.out.index("fail nsys:") < done.out.index("ok python:")
     assert "means:" in done.out
@@ -101,7 +101,9 @@ def test_an_input_that_cannot_be_read_is_exit_code_2(cli):
 @pytest.mark.parametrize("width", [40, 60, 100])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_lines_fit(width, encoding):
-    text = terminal.render(document(examine_machine(BARE)), width, color=False, encoding=encoding)
+    text = terminal.render(
+        document(examine_machine(BARE_MACHINE)), width, color=False, encoding=encoding
+    )
     assert max(map(len, text.splitlines())) <= width
     text.encode(encoding)
     assert "\x1b" not in text

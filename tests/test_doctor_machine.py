@@ -8,56 +8,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.machine_facts import BARE_MACHINE, CALM_GPU, GIB, GOOD_MACHINE, TORCH
 from traceprobe.doctor import examine_machine, gather
-from traceprobe.doctor.facts import Facts, Gpu, Torch
+from traceprobe.doctor.facts import Gpu, Torch
 from traceprobe.doctor.machine import CHECKS
 from traceprobe.system import control_group
 from traceprobe.system.cores import cores
 
-GIB = 1 << 30
-TORCH = Torch(
-    state="ok",
-    stage="profiler",
-    version="2.9.0+cu128",
-    cuda="12.8",
-    cuda_available=True,
-    devices=("NVIDIA H200", "NVIDIA H200"),
-    kineto=True,
-    activities=("CPU", "CUDA"),
-    distributed=True,
-    nccl="2.27.5",
-    cupti="libcupti.so.2025.1.0",
-    bundled_cupti="libcupti.so.2025.1.0",
-)
-CALM = Gpu(1980, 1980, 88.0, 700.0, 40, 0, (), 0, 0, True)
-GOOD = Facts(
-    python=(3, 12, 1),
-    packages={"polars": "2.1.0", "altair": "6.3.0"},
-    required={"polars": ">=2.0", "altair": ">=6.2.2,<6.4"},
-    torch=TORCH,
-    nsys="2025.5.2",
-    driver="580.65.06",
-    gpus=(CALM, CALM),
-    admin_only=False,
-    sys_admin=False,
-    paranoid=2,
-    dali="1.50.0",
-    temporary_free=100 * GIB,
-    memory=64 * GIB,
-    cores=16,
-)
-BARE = Facts(
-    python=(3, 10, 0), packages={"polars": "2.1.0"}, temporary_free=9 * GIB, memory=9 * GIB
-)
-"""A laptop without PyTorch, GPU and nsys."""
-
 
 def torch(**changes):
-    return replace(GOOD, torch=replace(TORCH, **changes))
+    return replace(GOOD_MACHINE, torch=replace(TORCH, **changes))
 
 
 def facts(**changes):
-    return replace(GOOD, **changes)
+    return replace(GOOD_MACHINE, **changes)
 
 
 CAPPED = Gpu(1481, 1980, 690.0, 700.0, 62, 99, ("sw_power_cap",), 2, 3 * GIB, True)
@@ -76,7 +40,7 @@ CASES = {
         ("ok", facts(packages={"other": "0.1"}), "0.1"),
     ],
     "torch": [
-        ("warn", BARE, "not installed"),
+        ("warn", BARE_MACHINE, "not installed"),
         ("fail", facts(torch=Torch("broken", "ImportError")), "the import ended with ImportError"),
         ("fail", facts(torch=Torch("broken", "SIGSEGV")), "SIGSEGV"),
         ("fail", facts(torch=Torch("hangs")), "the import hangs"),
@@ -86,7 +50,7 @@ CASES = {
         ("ok", torch(cuda="ROCm 6.3"), "for ROCm 6.3"),
     ],
     "cuda": [
-        ("not-applicable", BARE, "not installed"),
+        ("not-applicable", BARE_MACHINE, "not installed"),
         ("unknown", torch(state="hangs"), ""),
         ("warn", replace(torch(**NO_GPU), driver=None), "no GPU driver"),
         ("warn", torch(**NO_GPU, cuda=None), "built for the CPU"),
@@ -94,36 +58,40 @@ CASES = {
         ("fail", torch(**NO_GPU), "CUDA 12.8 finds no GPU with driver 580.65.06"),
     ],
     "gpu-clock": [
-        ("not-applicable", BARE, ""),
+        ("not-applicable", BARE_MACHINE, ""),
         ("ok", facts(), "GPU 0, 1: 1980 of 1980 MHz, 88 of 700 W, 40 °C"),
         ("ok", facts(gpus=(Gpu(345, 1980),)), "345 of 1980 MHz"),
-        ("warn", facts(gpus=(CALM, CAPPED)), "GPU 1: 1481 of 1980 MHz, 690 of 700 W, 62 °C, low"),
+        (
+            "warn",
+            facts(gpus=(CALM_GPU, CAPPED)),
+            "GPU 1: 1481 of 1980 MHz, 690 of 700 W, 62 °C, low",
+        ),
         ("warn", facts(gpus=(Gpu(900, throttled=HOT),)), "900 MHz, lowered by heat"),
         ("ok", facts(gpus=(Gpu(900, throttled=LOCKED),)), "a clock that somebody set"),
         ("unknown", facts(gpus=(Gpu(),)), "does not tell the clock"),
     ],
     "gpu-alone": [
-        ("not-applicable", BARE, ""),
+        ("not-applicable", BARE_MACHINE, ""),
         ("ok", facts(), "GPU 0, 1: 0 processes, busy for 0 % of the time"),
-        ("warn", facts(gpus=(CALM, CAPPED)), "GPU 1: 2 processes with 3.00 GiB, busy for 99 %"),
+        ("warn", facts(gpus=(CALM_GPU, CAPPED)), "GPU 1: 2 processes with 3.00 GiB, busy for 99 %"),
         ("warn", facts(gpus=(Gpu(1980, busy_percent=43),)), "busy for 43 %"),
         ("unknown", facts(gpus=(Gpu(1980),)), "does not tell who"),
     ],
     "kineto": [
-        ("not-applicable", BARE, ""),
+        ("not-applicable", BARE_MACHINE, ""),
         ("unknown", torch(state="broken"), ""),
         ("fail", torch(kineto=False), "without Kineto"),
         ("fail", torch(activities=("CPU",)), "no CUDA"),
         ("ok", torch(**NO_GPU), "records CPU"),
     ],
     "cupti": [
-        ("not-applicable", BARE, ""),
+        ("not-applicable", BARE_MACHINE, ""),
         ("warn", torch(**SHADOWED), "libcupti.so.2022.3.0 before libcupti.so.2025.1.0"),
         ("ok", torch(**SHADOWED, bundled_cupti=None), "no other"),
         ("ok", torch(cupti_from_path=True), "LD_LIBRARY_PATH"),
     ],
     "nsys": [
-        ("warn", BARE, "not installed"),
+        ("warn", BARE_MACHINE, "not installed"),
         ("warn", facts(nsys=None, nsys_error="PermissionError"), "PermissionError"),
         ("fail", facts(nsys="2024.6.2"), "needs 2025.3"),
         ("warn", facts(nsys="2023.3.1", driver="535.1.1"), "older than 2023.4"),
@@ -133,13 +101,13 @@ CASES = {
         ("ok", facts(nsys="2025.10.1"), "2025.10.1"),
     ],
     "counters": [
-        ("not-applicable", BARE, ""),
+        ("not-applicable", BARE_MACHINE, ""),
         ("warn", facts(admin_only=True), "ERR_NVGPUCTRPERM"),
         ("ok", facts(admin_only=True, sys_admin=True), "CAP_SYS_ADMIN"),
         ("unknown", facts(admin_only=None), ""),
     ],
     "perf-events": [
-        ("not-applicable", BARE, ""),
+        ("not-applicable", BARE_MACHINE, ""),
         ("warn", facts(paranoid=4), "4"),
         ("ok", facts(paranoid=4, sys_admin=True), "4"),
         ("unknown", facts(paranoid=None), ""),
@@ -149,12 +117,12 @@ CASES = {
         ("warn", facts(monitors=("nv-hostengine",)), "nv-hostengine"),
     ],
     "nccl": [
-        ("not-applicable", BARE, ""),
+        ("not-applicable", BARE_MACHINE, ""),
         ("not-applicable", torch(devices=("NVIDIA H200",)), ""),
         ("warn", torch(nccl=None), "no NCCL"),
         ("unknown", torch(state="broken"), ""),
     ],
-    "dali": [("not-applicable", BARE, "")],
+    "dali": [("not-applicable", BARE_MACHINE, "")],
     "temporary-space": [
         ("fail", facts(temporary_writable=False, temporary_free=None), "no temporary file"),
         ("fail", facts(temporary_free=GIB // 5), "free"),
@@ -184,7 +152,7 @@ def test_every_check_is_broken_by_some_facts():
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_a_good_machine_passes(check):
-    assert outcomes(GOOD)[check.id].status == "ok"
+    assert outcomes(GOOD_MACHINE)[check.id].status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +171,7 @@ def test_check(name, status, known, words):
 
 
 def test_nothing_fails_without_pytorch_gpu_and_nsys():
-    assert not examine_machine(BARE).failed
+    assert not examine_machine(BARE_MACHINE).failed
 
 
 def asked(code, seconds=30.0):
@@ -220,7 +188,7 @@ def test_a_pytorch_that_never_answers_is_a_fact_with_what_it_said_before():
     told = '{"stage": "import", "version": "2.9.0", "cuda": "12.8"}'
     found = asked(f"import time; print('{told}', flush=True); time.sleep(60)", seconds=3.0)
     assert (found.state, found.stage, found.version) == ("hangs", "import", "2.9.0")
-    assert "CUDA hangs" in outcomes(replace(GOOD, torch=found))["torch"].found
+    assert "CUDA hangs" in outcomes(replace(GOOD_MACHINE, torch=found))["torch"].found
 
 
 def test_a_pytorch_that_breaks_at_import_is_a_fact(tmp_path, monkeypatch):

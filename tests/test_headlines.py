@@ -6,10 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.every_record import every_record
+from tests.observed_runs import run_of_classes, run_on, with_kernels, workload_of
 from tests.report_factory import make_report
 from tests.scaling_runs import run_of
-from tests.test_compare_gpus import on
-from tests.test_comparison import kernels, run, workload
 from traceprobe.compare.compare import compare
 from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
@@ -77,7 +76,7 @@ def test_one_is_singular():
 def compared(before, after, steps=20, spread=0.001, **changes):
     """The page of two runs whose steps are backward passes of so many ms."""
     runs = (
-        run({"backward": ms}, steps, spread, label=label, **changes)
+        run_of_classes({"backward": ms}, steps, spread, label=label, **changes)
         for ms, label in ((before, "base"), (after, "new"))
     )
     return document_of(compare(*runs))
@@ -120,8 +119,8 @@ def test_a_headline_has_the_times_their_unit_once_and_the_steps():
 
 
 def test_batches_of_one_sample_are_singular():
-    base = run({"forward": 10}, workload=workload(1))
-    new = run({"forward": 20}, label="new", workload=workload(2))
+    base = run_of_classes({"forward": 10}, workload=workload_of(1))
+    new = run_of_classes({"forward": 20}, label="new", workload=workload_of(2))
     found = compare(base, new)
     (said,) = [c.message for c in found.cautions if c.code == "per-sample"]
     assert "holds 1 sample in the base and 2 in the new run" in said
@@ -135,14 +134,14 @@ def test_unknown_samples_have_no_rates():
 
 def test_other_programs_are_the_first_caution():
     runs = [
-        run({"forward": 10}, label=name, workload={"name": name, "samples_per_step": 8})
+        run_of_classes({"forward": 10}, label=name, workload={"name": name, "samples_per_step": 8})
         for name in ("unet", "gpt2")
     ]
     assert "different programs: unet and gpt2" in document_of(compare(*runs)).cautions[0]
 
 
 def test_a_recording_that_is_compared_with_itself_is_called_that():
-    one = run({"forward": 10})
+    one = run_of_classes({"forward": 10})
     assert "same-recording" in [caution.code for caution in compare(one, one).cautions]
     source = one.report.inputs[0]
     other = replace(one, report=replace(one.report, inputs=[replace(source, sha256="f" * 64)]))
@@ -150,7 +149,10 @@ def test_a_recording_that_is_compared_with_itself_is_called_that():
 
 
 def test_what_only_one_run_shows_is_told():
-    base, new = run({"backward": 20}), run({"backward": 20, "communication": 80}, label="new")
+    base, new = (
+        run_of_classes({"backward": 20}),
+        run_of_classes({"backward": 20, "communication": 80}, label="new"),
+    )
     found = compare(base, new)
     assert "ms exposed communication in the new run; the base shows none" in found.explanation[0]
 
@@ -166,7 +168,9 @@ def test_what_only_one_run_shows_is_told():
     ],
 )
 def test_the_title_of_a_ladder(steps, title):
-    runs = [run({"backward": ms}, spread=0.001, label=f"r{n}") for n, ms in enumerate(steps)]
+    runs = [
+        run_of_classes({"backward": ms}, spread=0.001, label=f"r{n}") for n, ms in enumerate(steps)
+    ]
     assert document_of(ladder(runs)).title == title
 
 
@@ -182,7 +186,7 @@ def predicted(change, step_ms, now_ms, low=None, high=None):
 
 def what_if(alone, asked=None, now_ms=100.0):
     """The page of a prediction."""
-    summary = compare(run({"backward": 100}), run({"backward": 100})).base
+    summary = compare(run_of_classes({"backward": 100}), run_of_classes({"backward": 100})).base
     calibration = Calibration(played_ms=now_ms, host=1, host_known=True, collectives=1, rest=1)
     return document_of(
         WhatIf(
@@ -267,7 +271,9 @@ def test_without_samples_there_are_no_rates():
     unknown = document_of(scale([run_of(1, samples=0), run_of(2, transfer=5, samples=0)], "weak"))
     assert any("/s" in name for name in columns(known, "efficiency"))
     assert not any("/s" in name for name in columns(unknown, "efficiency"))
-    ranked = document_of(compare_gpus([on("NVIDIA A40", 100), on("NVIDIA L4", 50, samples=None)]))
+    ranked = document_of(
+        compare_gpus([run_on("NVIDIA A40", 100), run_on("NVIDIA L4", 50, samples=None)])
+    )
     assert "ms per step" in columns(ranked, "ranking")
     assert not any("/s" in name for name in columns(ranked, "ranking"))
 
@@ -277,12 +283,12 @@ def test_without_samples_there_are_no_rates():
     [(120, "NVIDIA A40 is fastest"), (100, "No clear winner"), (None, "One run, nothing to rank")],
 )
 def test_the_title_of_a_ranking(other, title):
-    rest = [] if other is None else [on("NVIDIA A10", other)]
-    assert document_of(compare_gpus([on("NVIDIA A40", 100), *rest])).title == title
+    rest = [] if other is None else [run_on("NVIDIA A10", other)]
+    assert document_of(compare_gpus([run_on("NVIDIA A40", 100), *rest])).title == title
 
 
 def test_money_is_told_only_with_prices():
-    runs = [on("NVIDIA A40", 100), on("NVIDIA A10", 120)]
+    runs = [run_on("NVIDIA A40", 100), run_on("NVIDIA A10", 120)]
     assert "$" not in str(document_of(compare_gpus(runs)).sections)
     priced = document_of(compare_gpus(runs, {"A40": 2.0, "A10": 0.5}))
     assert priced.points[0].startswith("Cheapest: NVIDIA A10")
@@ -291,7 +297,7 @@ def test_money_is_told_only_with_prices():
 
 def test_one_kernel_of_two_profilers_is_no_change():
     def recorded(name, source):
-        report = kernels(make_report("io"), **{name: 200, "tiny": 0.01})
+        report = with_kernels(make_report("io"), **{name: 200, "tiny": 0.01})
         inputs = [replace(i, format=source) for i in report.inputs]
         return observe(replace(report, inputs=inputs), source)
 
@@ -304,7 +310,7 @@ def test_one_kernel_of_two_profilers_is_no_change():
 def test_a_kernel_has_a_short_name_and_the_whole_one_beside_it():
     name = "void at::native::(anonymous namespace)::softmax<4, float>(float*, int)"
     report = make_report("io")
-    base, new = (observe(kernels(report, **{name: ms}), str(ms)) for ms in (200, 100))
+    base, new = (observe(with_kernels(report, **{name: ms}), str(ms)) for ms in (200, 100))
     page = document_of(compare(base, new))
     (section,) = (one for one in page.sections if one.id == "kernels")
     (table,) = section.blocks

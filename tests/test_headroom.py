@@ -11,11 +11,10 @@ from msgspec.structs import replace
 from tests.analyses import report_of
 from tests.conftest import ROOT
 from tests.memory_records import make_step
+from tests.operands import half, operands, single
 from tests.rendering import html_of, markdown_of, terminal_of
 from tests.report_factory import make_report
-from tests.test_operator_work import half, operands, single
-from tests.test_roofline import TF, phase, run_of
-from tests.test_roofline import workload as counted
+from tests.roofline_runs import TFLOP, counted_phase, counted_workload, run_on_h200
 from traceprobe.records.headroom import Floor, Headroom
 from traceprobe.records.memory import read
 from traceprobe.records.peaks import MeasuredPeaks
@@ -31,7 +30,7 @@ BF16, TF32, FP32, BANDWIDTH, L2 = 989.5, 494.7, 67.0, 4800.0, 60 * 2**20
 
 def math_floor(flops=None, *, work=None, report=None, measured=None):
     """The floor of math, and nothing else: ms."""
-    report = report or run_of()
+    report = report or run_on_h200()
     told = roofline(report.ranks, report.quality, work, None, None, measured)
     found = {f.name: f for f in floors_of(report.ranks, told, work, flops, None)}
     return found["math"].ms if "math" in found else None
@@ -39,24 +38,26 @@ def math_floor(flops=None, *, work=None, report=None, measured=None):
 
 def with_least(least, **tables):
     """A counted step with the operations that nobody leaves out."""
-    work = counted(**tables)
+    work = counted_workload(**tables)
     for name in ("forward", "backward", "recompute"):
         work["work"][name]["least_flops"] = least.get(name, {})
     return work
 
 
 def test_operations_take_their_time_at_the_published_peak():
-    assert math_floor({"bf16": 12 * TF}) == pytest.approx(12e3 / BF16, rel=1e-3)
+    assert math_floor({"bf16": 12 * TFLOP}) == pytest.approx(12e3 / BF16, rel=1e-3)
 
 
 def test_matrix_units_do_one_precision_after_the_other_and_other_units_run_beside():
-    both = math_floor({"bf16": 12 * TF, "tf32": 3 * TF})
+    both = math_floor({"bf16": 12 * TFLOP, "tf32": 3 * TFLOP})
     assert both == pytest.approx(12e3 / BF16 + 3e3 / TF32, rel=1e-3)
-    assert math_floor({"bf16": 12 * TF, "fp64": TF // 10}) == pytest.approx(12e3 / BF16, rel=1e-3)
+    assert math_floor({"bf16": 12 * TFLOP, "fp64": TFLOP // 10}) == pytest.approx(
+        12e3 / BF16, rel=1e-3
+    )
 
 
 def test_three_products_in_tf32_are_one_in_fp32():
-    assert math_floor({"fp32": 3 * TF}) == pytest.approx(3 * 3e3 / TF32, rel=1e-3)
+    assert math_floor({"fp32": 3 * TFLOP}) == pytest.approx(3 * 3e3 / TF32, rel=1e-3)
     assert TF32 / FIXED.tf32_products > FP32
 
 
@@ -75,39 +76,41 @@ def test_a_measured_peak_counts_with_a_margin_and_never_above_the_published_one(
             h2d_gbps=55.0,
         )
 
-    slow, fast = (math_floor({"bf16": 12 * TF}, measured=measured(rate)) for rate in (700.0, 950.0))
+    slow, fast = (
+        math_floor({"bf16": 12 * TFLOP}, measured=measured(rate)) for rate in (700.0, 950.0)
+    )
     assert slow == pytest.approx(12e3 / (700 * FIXED.headroom_peak), rel=1e-6)
     assert fast == pytest.approx(12e3 / BF16, rel=1e-3)
 
 
 def test_what_was_counted_before_training_counts_without_what_masks_hide():
-    least = {"forward": {"bf16": 3 * TF}, "backward": {"bf16": 6 * TF}}
+    least = {"forward": {"bf16": 3 * TFLOP}, "backward": {"bf16": 6 * TFLOP}}
     assert math_floor(work=with_least(least)) == pytest.approx(9e3 / BF16, rel=1e-3)
 
 
 def test_a_sum_alone_counts_by_half_and_what_is_computed_again_not_at_all():
-    again = phase(4 * TF, model=0)
-    assert math_floor(work=counted()) == pytest.approx(6e3 / BF16, rel=1e-3)
-    assert math_floor(work=counted(recompute=again)) == math_floor(work=counted())
+    again = counted_phase(4 * TFLOP, model=0)
+    assert math_floor(work=counted_workload()) == pytest.approx(6e3 / BF16, rel=1e-3)
+    assert math_floor(work=counted_workload(recompute=again)) == math_floor(work=counted_workload())
 
 
 def test_without_peaks_or_work_there_is_no_floor():
-    unknown = run_of(name="Some GPU of tomorrow")
-    assert math_floor({"bf16": 12 * TF}, report=unknown) is None
-    assert math_floor({"int8": 12 * TF}) is None
+    unknown = run_on_h200(name="Some GPU of tomorrow")
+    assert math_floor({"bf16": 12 * TFLOP}, report=unknown) is None
+    assert math_floor({"int8": 12 * TFLOP}) is None
     assert math_floor() is None
     report = make_report("compute")
-    assert floors_of(report.ranks, None, counted(), {"bf16": TF}, None) == []
+    assert floors_of(report.ranks, None, counted_workload(), {"bf16": TFLOP}, None) == []
 
 
 @pytest.mark.parametrize("count", [10**400, -1, 1.5, "many", None])
 def test_a_count_that_nobody_made_is_none(count):
     counted_so = with_least({"forward": {"bf16": count}})
-    assert math_floor(work=counted_so) == math_floor(work=counted())  # half of the sum
+    assert math_floor(work=counted_so) == math_floor(work=counted_workload())  # half of the sum
 
 
 def test_a_precision_that_no_device_has_is_no_floor_and_no_word_of_the_report():
-    assert math_floor(work=with_least({"forward": {"my secret": 4 * TF}})) is None
+    assert math_floor(work=with_least({"forward": {"my secret": 4 * TFLOP}})) is None
 
 
 GB = 10**9
@@ -123,7 +126,7 @@ def held(optimizer="AdamW", *, weights=2 * GB, state=4 * GB, gradients=2 * GB):
 
 
 def memory_floor(memory, work=None):
-    report = run_of()
+    report = run_on_h200()
     told = roofline(report.ranks, report.quality, {"flops_per_step": 1.0}, None, None, None)
     found = {f.name: f for f in floors_of(report.ranks, told, work, None, memory)}
     return found["memory"].ms if "memory" in found else None
@@ -142,7 +145,7 @@ def test_frozen_weights_and_sparse_gradients_are_not_written():
 
 
 def test_an_update_that_was_counted_counts_without_its_gradients():
-    work = counted(optimizer={"bytes": 42 * GB})
+    work = counted_workload(optimizer={"bytes": 42 * GB})
     assert memory_floor(None, work) == pytest.approx((28 * GB - 2 * L2) / BANDWIDTH / 1e6, rel=1e-3)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.observed_runs import calibrated, run_of_classes
 from tests.report_factory import make_report
-from tests.test_comparison import plain, run
 from traceprobe.compare.ladder import ladder
 from traceprobe.records.ladder import Ladder, Missing
 from traceprobe.render import document_of
@@ -26,9 +26,15 @@ def settings(**named):
 
 def chain():
     return [
-        run({"forward": 10, "backward": 30}, label="a", workload=settings(precision="fp32")),
-        run({"forward": 5, "backward": 15}, label="b", workload=settings(precision="bf16")),
-        run({"forward": 5, "backward": 15}, label="c", workload=settings(precision="bf16", x=1)),
+        run_of_classes(
+            {"forward": 10, "backward": 30}, label="a", workload=settings(precision="fp32")
+        ),
+        run_of_classes(
+            {"forward": 5, "backward": 15}, label="b", workload=settings(precision="bf16")
+        ),
+        run_of_classes(
+            {"forward": 5, "backward": 15}, label="c", workload=settings(precision="bf16", x=1)
+        ),
     ]
 
 
@@ -49,7 +55,9 @@ def test_a_gain_within_the_noise_is_called_that():
 
 
 def test_the_headline_names_what_gained_and_what_lost():
-    runs = [run({"forward": ms}, label=name) for name, ms in (("a", 10), ("b", 5), ("c", 8))]
+    runs = [
+        run_of_classes({"forward": ms}, label=name) for name, ms in (("a", 10), ("b", 5), ("c", 8))
+    ]
     found = ladder(runs, ["", "half", "worse"])
     assert "the largest gain is half (2× faster)" in found.headline
     assert "the largest loss is worse (60 % slower)" in found.headline
@@ -58,7 +66,7 @@ def test_the_headline_names_what_gained_and_what_lost():
 
 def test_rungs_of_which_some_are_calibrated_are_all_told_as_traced():
     runs = chain()
-    mixed = ladder([plain(runs[0], 12.0), *runs[1:]])
+    mixed = ladder([calibrated(runs[0], 12.0), *runs[1:]])
     assert [r.run.basis for r in mixed.rungs] == ["traced"] * 3
     assert mixed.rungs[1].speedup == ladder(runs).rungs[1].speedup
     told = [[c.code for c in r.cautions if c.code == "different-bases"] for r in mixed.rungs]
@@ -75,8 +83,8 @@ def test_words_of_the_caller_go_first_and_missing_rungs_are_told():
 
 def test_bigger_batches_are_compared_by_sample():
     runs = [
-        run({"forward": 10}, label="a", workload=settings(batch=8)),
-        run({"forward": 15}, label="b", workload=settings(batch=16)),
+        run_of_classes({"forward": 10}, label="a", workload=settings(batch=8)),
+        run_of_classes({"forward": 15}, label="b", workload=settings(batch=16)),
     ]
     found = ladder(runs)
     assert found.per == "sample"
@@ -85,8 +93,8 @@ def test_bigger_batches_are_compared_by_sample():
 
 def test_a_rung_of_unknown_batches_leaves_steps_to_all():
     known, unknown = settings(batch=64), {"name": "toy"}
-    fast = run({"forward": 10}, label="a", workload=unknown)
-    slow = run({"forward": 80}, label="b", workload=known)
+    fast = run_of_classes({"forward": 10}, label="a", workload=unknown)
+    slow = run_of_classes({"forward": 80}, label="b", workload=known)
     for chain, said in (([fast, slow], "8× slower"), ([slow, fast], "8× faster")):
         found = ladder(chain)
         assert found.per == "step"
@@ -96,9 +104,9 @@ def test_a_rung_of_unknown_batches_leaves_steps_to_all():
 
 def test_known_batches_that_differ_beside_unknown_ones_are_cautioned():
     runs = [
-        run({"forward": 10}, label="a", workload=settings(batch=8)),
-        run({"forward": 15}, label="b", workload=settings(batch=16)),
-        run({"forward": 15}, label="c", workload={"name": "toy"}),
+        run_of_classes({"forward": 10}, label="a", workload=settings(batch=8)),
+        run_of_classes({"forward": 15}, label="b", workload=settings(batch=16)),
+        run_of_classes({"forward": 15}, label="c", workload={"name": "toy"}),
     ]
     found = ladder(runs)
     assert found.per == "step"
@@ -109,16 +117,16 @@ def test_known_batches_that_differ_beside_unknown_ones_are_cautioned():
 
 def test_the_step_without_a_profiler_counts():
     before, after, _ = chain()
-    found = ladder([plain(before, 30.0), plain(after, 10.0)])
+    found = ladder([calibrated(before, 30.0), calibrated(after, 10.0)])
     assert found.rungs[1].speedup == 3
     assert found.rungs[1].step.delta == pytest.approx(10 - 30)
 
 
 def test_suggestions_are_the_last_rungs_findings_with_what_they_allow():
     report = make_report("io")
-    last = run({"forward": 10}, label="b")
+    last = run_of_classes({"forward": 10}, label="b")
     last = type(last)("b", report, last.step_ms, last.classes)
-    found = ladder([run({"forward": 20}, label="a"), last])
+    found = ladder([run_of_classes({"forward": 20}, label="a"), last])
     wanted = [f for f in report.findings if f.status in ("fail", "warn") and f.saving_ms_per_step]
     assert found.suggestions
     assert {s.finding for s in found.suggestions} <= {f.id for f in wanted}

@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import COMM_STREAM, Process, Script
-from tests.test_collective_waits import EARLY, LATE, rank
+from tests.matched_ranks import EARLY, LATE, scenario_of_rank
 from traceprobe.errors import UsageError
 
 DAY = 86_400 * 10**9
@@ -47,14 +47,16 @@ def alone(pid, number=None, world=None, at=EPOCH):
 
 
 def test_ranks_of_one_run_have_nothing_to_be_warned_of():
-    report = traceprobe.analyze([trace(rank(0, *EARLY)), trace(rank(1, *LATE))])
+    report = traceprobe.analyze(
+        [trace(scenario_of_rank(0, *EARLY)), trace(scenario_of_rank(1, *LATE))]
+    )
     assert codes(report) == []
     assert report.run.straggler_rank == 1
 
 
 def test_another_number_of_ranks_is_another_run():
-    four = [trace(rank(n, *EARLY, world=4), f"a{n}.json") for n in range(4)]
-    other = trace(rank(0, *EARLY, clock=1, world=8), "b.json")
+    four = [trace(scenario_of_rank(n, *EARLY, world=4), f"a{n}.json") for n in range(4)]
+    other = trace(scenario_of_rank(0, *EARLY, clock=1, world=8), "b.json")
     message = refused(*four, other)
     assert message.startswith(
         "the inputs are of two runs: a0.json, a1.json, a2.json and 1 more with ranks 0–3; b.json "
@@ -65,16 +67,17 @@ def test_another_number_of_ranks_is_another_run():
 
 def test_another_kind_of_device_is_another_run():
     message = refused(
-        trace(rank(0, *EARLY), "a.json"), trace(on(rank(1, *LATE), "Tesla T4"), "b.json")
+        trace(scenario_of_rank(0, *EARLY), "a.json"),
+        trace(on(scenario_of_rank(1, *LATE), "Tesla T4"), "b.json"),
     )
     assert "a.json is of NVIDIA H200 (GPU), b.json of Tesla T4 (GPU)" in message
 
 
 def test_a_rank_twice_is_another_run():
     message = refused(
-        trace(rank(0, *EARLY), "a.json"),
-        trace(rank(1, *LATE), "b.json"),
-        trace(rank(1, *LATE, clock=5), "c.json"),
+        trace(scenario_of_rank(0, *EARLY), "a.json"),
+        trace(scenario_of_rank(1, *LATE), "b.json"),
+        trace(scenario_of_rank(1, *LATE, clock=5), "c.json"),
     )
     assert "a.json, b.json with ranks 0–1; c.json with rank 1" in message
     assert "b.json and c.json both say that they are rank 1" in message
@@ -82,7 +85,8 @@ def test_a_rank_twice_is_another_run():
 
 def test_two_readings_of_one_run_are_not_two_ranks():
     message = refused(
-        trace(rank(0, *EARLY), "a.json"), trace(rank(1, *LATE), "a.sqlite", form="nsys")
+        trace(scenario_of_rank(0, *EARLY), "a.json"),
+        trace(scenario_of_rank(1, *LATE), "a.sqlite", form="nsys"),
     )
     assert "a.json and a.sqlite are of different profilers" in message
 
@@ -108,7 +112,10 @@ def test_programs_without_collectives_are_one_run_if_their_names_say_so(form):
 
 def test_a_copy_of_a_file_is_left_out():
     report = traceprobe.analyze(
-        [trace(rank(0, *EARLY), "r0.json"), trace(rank(0, *EARLY), "r1.json")]
+        [
+            trace(scenario_of_rank(0, *EARLY), "r0.json"),
+            trace(scenario_of_rank(0, *EARLY), "r1.json"),
+        ]
     )
     assert [r.rank for r in report.ranks] == [0]
     assert codes(report) == ["identical-inputs"]
@@ -116,9 +123,9 @@ def test_a_copy_of_a_file_is_left_out():
 
 
 def test_a_missing_rank_is_said_and_nobody_is_called_the_straggler():
-    given = [rank(n, *(LATE if n == 3 else EARLY), world=4) for n in (0, 1, 3)]
+    given = [scenario_of_rank(n, *(LATE if n == 3 else EARLY), world=4) for n in (0, 1, 3)]
     report = traceprobe.analyze([trace(s) for s in given])
-    whole = traceprobe.analyze([trace(s) for s in [*given, rank(2, *EARLY, world=4)]])
+    whole = traceprobe.analyze([trace(s) for s in [*given, scenario_of_rank(2, *EARLY, world=4)]])
     assert "1 of 4 ranks are missing (2)" in report.quality.warnings[0].message
     assert (report.run.straggler_rank, whole.run.straggler_rank) == (None, 3)
     assert not any("wait for rank" in reason for reason in report.verdict.reasons)
@@ -127,16 +134,21 @@ def test_a_missing_rank_is_said_and_nobody_is_called_the_straggler():
 
 def test_a_missing_rank_costs_a_verdict_of_communication_its_confidence():
     long = ((2_000, 8_000),)
-    given = [rank(n, *long, world=3) for n in (0, 1)]
+    given = [scenario_of_rank(n, *long, world=3) for n in (0, 1)]
     partly = traceprobe.analyze([trace(s) for s in given]).verdict
-    fully = traceprobe.analyze([trace(s) for s in [*given, rank(2, *long, world=3)]]).verdict
+    fully = traceprobe.analyze(
+        [trace(s) for s in [*given, scenario_of_rank(2, *long, world=3)]]
+    ).verdict
     assert partly.bound == fully.bound == "communication"
     assert partly.confidence == pytest.approx(fully.confidence - 0.2, abs=0.01)
 
 
 def test_clocks_that_disagree_are_said_where_the_collectives_meet():
     report = traceprobe.analyze(
-        [trace(rank(0, *EARLY, clock=EPOCH)), trace(rank(1, *LATE, clock=EPOCH + DAY))]
+        [
+            trace(scenario_of_rank(0, *EARLY, clock=EPOCH)),
+            trace(scenario_of_rank(1, *LATE, clock=EPOCH + DAY)),
+        ]
     )
     assert codes(report) == ["clocks-disjoint"]
     assert report.run.collectives_matched == 5
@@ -145,13 +157,17 @@ def test_clocks_that_disagree_are_said_where_the_collectives_meet():
 
 
 def test_clocks_that_disagree_and_collectives_that_do_not_meet_are_two_runs():
-    other = rank(1, *LATE, (8_000, 9_000), clock=EPOCH + DAY)
-    message = refused(trace(rank(0, *EARLY, clock=EPOCH), "a.json"), trace(other, "b.json"))
+    other = scenario_of_rank(1, *LATE, (8_000, 9_000), clock=EPOCH + DAY)
+    message = refused(
+        trace(scenario_of_rank(0, *EARLY, clock=EPOCH), "a.json"), trace(other, "b.json")
+    )
     assert "nothing tells that a.json and b.json are one run" in message
 
 
 def test_collectives_that_do_not_meet_at_one_time_are_said():
-    report = traceprobe.analyze([trace(rank(0, *EARLY)), trace(rank(1, *LATE, (8_000, 9_000)))])
+    report = traceprobe.analyze(
+        [trace(scenario_of_rank(0, *EARLY)), trace(scenario_of_rank(1, *LATE, (8_000, 9_000)))]
+    )
     assert codes(report) == ["collectives-unmatched"]
     assert report.run.transfer_ns is None
 

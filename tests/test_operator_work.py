@@ -7,33 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.operands import BF16, FP32, half, operands, single
 from traceprobe.ingest.kineto.event import Args
 from traceprobe.ingest.kineto.operands import LONGEST, OperandTable, OperandTexts, read_operands
 from traceprobe.timeline.operator_work import Work, work_of
-
-BF16, FP32 = "c10::BFloat16", "float"
-
-
-def operands(*given):
-    """Operands of a call: (sizes, type) of a tensor, or a scalar."""
-    tensors = [isinstance(each, tuple) for each in given]
-    dims = [each[0] if tensor else [] for each, tensor in zip(given, tensors, strict=True)]
-    types = [each[1] if tensor else "Scalar" for each, tensor in zip(given, tensors, strict=True)]
-    values = ["" if tensor else str(each) for each, tensor in zip(given, tensors, strict=True)]
-    found = read_operands(
-        *map(msgspec.json.encode, (dims, types)), b"", msgspec.json.encode(values)
-    )
-    assert found is not None
-    return found
-
-
-def half(*sizes):
-    return (list(sizes), BF16)
-
-
-def single(*sizes):
-    return (list(sizes), FP32)
-
 
 Q, KV = half(2, 8, 64, 32), half(2, 8, 128, 32)
 PAIRS = 64 * 128

@@ -16,7 +16,7 @@ import traceprobe
 from tests import records
 from tests.builders import memory
 from tests.builders.scenario import Process, Script
-from tests.test_collective_waits import EARLY, rank
+from tests.matched_ranks import EARLY, scenario_of_rank
 from traceprobe.anonymise.redact import redact
 from traceprobe.pipeline.build_overview import TOLERANCE, similar, survey
 from traceprobe.records.picture import Picture
@@ -34,7 +34,7 @@ def late(count, slow):
     for n in range(count):
         arrival = (4_000, 5_000) if n in slow else (2_000, 5_000)
         compute = (1_000, 3_900) if n in slow else (1_000, 2_000)
-        found.append(rank(n, arrival, compute=compute, world=count))
+        found.append(scenario_of_rank(n, arrival, compute=compute, world=count))
     return found
 
 
@@ -77,7 +77,7 @@ def test_the_verdict_does_not_depend_on_the_details():
 
 def test_steps_of_captures_that_begin_at_different_ones_share_their_columns():
     ranges = (range(2, 8), range(6), range(4, 10))
-    ranks = [rank(n, *EARLY, steps=steps, world=3) for n, steps in enumerate(ranges)]
+    ranks = [scenario_of_rank(n, *EARLY, steps=steps, world=3) for n, steps in enumerate(ranges)]
     steps = analyze(*ranks).run.overview.steps
     assert steps.labels == [f"step {k}" for k in range(10)]
     assert steps.iterations_per_bin == 1
@@ -88,7 +88,7 @@ def test_steps_of_captures_that_begin_at_different_ones_share_their_columns():
 
 
 def test_long_captures_are_joined_to_64_columns():
-    ranks = [rank(n, *EARLY, steps=range(130), world=3) for n in range(3)]
+    ranks = [scenario_of_rank(n, *EARLY, steps=range(130), world=3) for n in range(3)]
     steps = analyze(*ranks).run.overview.steps
     assert (steps.iterations_per_bin, len(steps.labels)) == (3, 44)
     assert steps.labels[:2] == ["step 0", "step 3"]
@@ -96,7 +96,7 @@ def test_long_captures_are_joined_to_64_columns():
 
 
 def test_labels_are_redacted():
-    report = redact(analyze(*[rank(n, *EARLY, world=3) for n in range(3)]))
+    report = redact(analyze(*[scenario_of_rank(n, *EARLY, world=3) for n in range(3)]))
     assert all(label.startswith("#") for label in report.run.overview.steps.labels)
 
 
@@ -155,6 +155,6 @@ def test_the_name_of_a_file_says_its_rank_where_nothing_else_does(names, expecte
 
 
 def test_the_content_of_a_file_goes_before_names():
-    numbered = memory.trace(rank(1, *EARLY, world=None))
+    numbered = memory.trace(scenario_of_rank(1, *EARLY, world=None))
     report = traceprobe.analyze([numbered, unnumbered("rank1.json"), unnumbered("rank5.json")])
     assert [r.rank for r in report.ranks] == [1, 0, 5]

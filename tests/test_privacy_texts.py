@@ -13,8 +13,7 @@ from msgspec.structs import replace as with_fields
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from tests.memory_records import make_record
-from tests.report_factory import make_report
-from tests.test_comparison import unaided
+from tests.report_factory import make_report, without_calibration
 from tests.test_many_ranks import of_rank
 from traceprobe.anonymise.redact import digest
 from traceprobe.cli.runs import _folder as label_of
@@ -119,7 +118,7 @@ def test_an_error_of_sqlite_quotes_no_names():
     assert reason_of(error) == 'malformed database schema (…) - near "…"'
 
 
-UNNAMED = default_label(unaided(make_report("io")))
+UNNAMED = default_label(without_calibration(make_report("io")))
 UNNAMED_PAIR = [f"{UNNAMED} (1)", f"{UNNAMED} (2)"]
 """Runs that are called after their traces."""
 
@@ -130,7 +129,7 @@ def home(cli, monkeypatch):
     home = cli.folder / "home" / f"{CANARY}7"
     for folder, bound in ((home, "io"), (home / "other", "compute"), (home / f"{CANARY}8", "io")):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.json").write_text(unaided(make_report(bound)).to_json())
+        (folder / "report.json").write_text(without_calibration(make_report(bound)).to_json())
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("USER", f"{CANARY}8")
     return home
@@ -184,7 +183,7 @@ def test_three_notes_are_enough():
 
 def test_comparisons_can_be_redacted_at_once(cli):
     for name, bound in ((f"{CANARY}1", "io"), (f"{CANARY}2", "compute")):
-        report = unaided(make_report(bound))
+        report = without_calibration(make_report(bound))
         inputs = [with_fields(i, name=f"{CANARY}3.json") for i in report.inputs]
         (cli.folder / f"{name}.json").write_text(with_fields(report, inputs=inputs).to_json())
     runs = (f"{CANARY}1.json", f"{CANARY}2.json")

@@ -7,7 +7,7 @@ import pytest
 import traceprobe
 from tests.builders import kineto
 from tests.builders.scenario import Script
-from tests.test_whatif import schedule, task
+from tests.schedules import schedule, task
 from traceprobe.replay.reads import CALL_NS, CLOSE_OPS, VALUE_NS, find_reads
 from traceprobe.replay.scenario import Changes, apply
 from traceprobe.replay.simulate import simulate

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from tests.analyses import trace_of
 from tests.rendering import points_of
-from tests.report_factory import MS, make_report
+from tests.report_factory import make_report
+from tests.roofline_runs import TFLOP, counted_phase, counted_workload, run_on_h200
 from traceprobe import UsageError, analyze
 from traceprobe.model.taxonomy import GPU_METRICS
 from traceprobe.options import Options
 from traceprobe.records import kinds
 from traceprobe.records.gpu_metrics import GpuMetrics, PhaseUtilisations, Utilisations
 from traceprobe.records.peaks import MeasuredPeaks
-from traceprobe.records.rank import DeviceInfo
 from traceprobe.records.report import Report
 from traceprobe.records.roofline import RooflineRecord, SampledUnits
 from traceprobe.render import document_of
@@ -27,50 +27,10 @@ from traceprobe.verdict.roofline import roofline, with_limit
 
 STEP_MS = 53.2
 """Of the reports, without a profiler."""
-TF = 10**12
-
-
-def phase(flops=0, moved=0, matrices=0, precision="bf16", model=None):
-    return {
-        "flops": {precision: flops} if flops else {},
-        "model_flops": {precision: flops if model is None else model} if flops else {},
-        "bytes": moved,
-        "matrix_bytes": matrices,
-    }
-
-
-def workload(**changes):
-    counted = {
-        "forward": phase(4 * TF, 10 * 10**9, 4 * 10**9),
-        "backward": phase(8 * TF, 24 * 10**9, 12 * 10**9),
-        "recompute": phase(),
-        "optimizer": {"bytes": 48 * 10**8},
-        "compiled": False,
-        **changes,
-    }
-    model = sum(
-        sum(counted[name]["model_flops"].values()) for name in ("forward", "backward", "recompute")
-    )
-    return {"flops_per_step": model, "work": counted, "ranks": 1}
-
-
-def run_of(partition=None, **device):
-    """A report of a compute-bound run on an H200: peaks 989.5 TFLOP/s in bf16, 4800 GB/s."""
-    report = make_report("compute")
-    (rank,) = report.ranks
-    steps = rank.summary.iterations_used
-    times = {"forward": 12, "backward": 24, "optimizer": 4, "communication": 2, **(partition or {})}
-    partition_ns = {
-        name: times.get(name, 0) * MS * steps if name in times or value is not None else None
-        for name, value in rank.summary.partition_ns.items()
-    }
-    summary = replace(rank.summary, partition_ns=partition_ns)
-    told = {"index": 0, "name": "NVIDIA H200", "kind": "gpu", **device}
-    return replace(report, ranks=[replace(rank, summary=summary, device=DeviceInfo(**told))])
 
 
 def of(report, work=None, *options):
-    return roofline(report.ranks, report.quality, work or workload(), *options)
+    return roofline(report.ranks, report.quality, work or counted_workload(), *options)
 
 
 PEAK, BANDWIDTH = 989.5, 4800.0
@@ -78,7 +38,7 @@ PEAK, BANDWIDTH = 989.5, 4800.0
 
 @pytest.fixture(scope="module")
 def found():
-    return of(run_of())
+    return of(run_on_h200())
 
 
 def test_mfu_is_the_models_work_at_peak_over_the_unprofiled_step(found):
@@ -112,43 +72,45 @@ def test_math_traffic_and_rest_make_the_step(found):
 
 
 def test_matrices_that_are_mostly_traffic_take_that():
-    report = run_of()
-    thin = workload(forward=phase(10**10, 10**10, 8 * 10**9))
+    report = run_on_h200()
+    thin = counted_workload(forward=counted_phase(10**10, 10**10, 8 * 10**9))
     forward = of(report, thin).phases[0]
     assert forward.floor_ms == pytest.approx(forward.memory_ms) == pytest.approx(10 / 4.8)
 
 
 def test_a_phase_that_is_faster_than_its_traffic_counts_with_its_time():
-    found = of(run_of(), workload(optimizer={"bytes": 10**12}))
+    found = of(run_on_h200(), counted_workload(optimizer={"bytes": 10**12}))
     assert found.memory_ms == pytest.approx((6 + 12) / BANDWIDTH * 1e3 + 4, rel=1e-5)
 
 
 def test_what_is_computed_again_counts_for_the_hardware_only():
-    again = workload(recompute=phase(4 * TF, 10**9, 10**9, model=0))
-    found = of(run_of({"recompute": 6}), again)
+    again = counted_workload(recompute=counted_phase(4 * TFLOP, 10**9, 10**9, model=0))
+    found = of(run_on_h200({"recompute": 6}), again)
     assert found.hfu == pytest.approx(16 / 12 * found.mfu, rel=1e-4)
     assert [p.phase for p in found.phases] == ["forward", "backward", "recompute", "optimizer"]
-    joined = of(run_of(), again).phases
+    joined = of(run_on_h200(), again).phases
     assert [p.phase for p in joined] == ["forward", "backward", "optimizer"]
-    assert joined[1].flops == {"bf16": 12 * TF}
+    assert joined[1].flops == {"bf16": 12 * TFLOP}
 
 
 def test_graphs_have_all_passes_in_one():
-    found = of(run_of({"graph": 30, "forward": 0, "backward": 1}))
+    found = of(run_on_h200({"graph": 30, "forward": 0, "backward": 1}))
     graph, optimizer = found.phases
-    assert (graph.phase, graph.ms, graph.flops) == ("graph", 31, {"bf16": 12 * TF})
+    assert (graph.phase, graph.ms, graph.flops) == ("graph", 31, {"bf16": 12 * TFLOP})
     assert optimizer.phase == "optimizer"
 
 
 def test_each_precision_counts_at_its_own_peak():
-    mixed = workload(forward=phase(4 * TF, precision="tf32"), backward=phase(8 * TF))
-    found = of(run_of(), mixed)
+    mixed = counted_workload(
+        forward=counted_phase(4 * TFLOP, precision="tf32"), backward=counted_phase(8 * TFLOP)
+    )
+    found = of(run_on_h200(), mixed)
     peaks = found.published.tflops
     assert found.math_ms == pytest.approx(4e3 / peaks["tf32"] + 8e3 / peaks["bf16"], rel=1e-5)
 
 
 def test_the_traffic_of_a_compiled_model_is_unknown_but_for_the_optimizer():
-    found = of(run_of(), workload(compiled=True))
+    found = of(run_on_h200(), counted_workload(compiled=True))
     assert [p.bytes for p in found.phases] == [None, None, 48 * 10**8]
     assert found.memory_ms is found.rest_ms is None
     assert found.mfu is not None
@@ -164,8 +126,8 @@ def test_the_traffic_of_a_compiled_model_is_unknown_but_for_the_optimizer():
     ],
 )
 def test_the_limit_is_what_explains_most_of_the_kernels(times, moved, limit):
-    report = run_of(times)
-    found = of(report, workload(forward=phase(4 * TF, moved, 0)))
+    report = run_on_h200(times)
+    found = of(report, counted_workload(forward=counted_phase(4 * TFLOP, moved, 0)))
     assert found.limit == limit
     verdict = with_limit(report.verdict, found)
     assert (verdict.bound, verdict.limit) == ("compute", limit)
@@ -180,10 +142,10 @@ def test_only_a_verdict_of_compute_has_a_limit(found):
 
 
 def test_the_limit_is_unknown_where_the_work_is():
-    report = run_of()
+    report = run_on_h200()
     found = of(report, {"name": "a program"})
     assert with_limit(report.verdict, found) == report.verdict
-    assert of(run_of(), workload(compiled=True)).limit is None
+    assert of(run_on_h200(), counted_workload(compiled=True)).limit is None
 
 
 def sampled(report, **phases):
@@ -218,14 +180,14 @@ def sampled(report, **phases):
     ],
 )
 def test_counters_go_before_work_at_peak_rates(phases, units, limit):
-    report = sampled(run_of(), **phases)
+    report = sampled(run_on_h200(), **phases)
     unknown = of(report, {"name": "a program"})
     expected = None if units is None else SampledUnits(tensor_active=units[0], dram=units[1])
     assert (unknown.sampled or None) == expected
     assert unknown.limit == limit
     verdict = with_limit(report.verdict, unknown)
     assert verdict.limit == (limit or msgspec.UNSET)
-    estimated = of(run_of()).limit
+    estimated = of(run_on_h200()).limit
     told = with_limit(report.verdict, of(report))
     assert told.limit == (limit or estimated)
     assert ("by counters of the GPU" in " ".join(told.reasons)) == (limit is not None)
@@ -236,11 +198,11 @@ def test_counters_go_before_work_at_peak_rates(phases, units, limit):
 
 def test_utilisation_three_ways():
     filled = {"multiprocessors_covered": 0.9, "occupancy": 0.4}
-    used = of(run_of(), None, filled).utilisation
+    used = of(run_on_h200(), None, filled).utilisation
     assert used.busy == pytest.approx(42 / STEP_MS, rel=1e-5)
     assert used.covered == pytest.approx(0.9 * used.busy, rel=1e-4)
     assert used.occupancy == pytest.approx(0.4 * used.busy, rel=1e-4)
-    without = of(run_of(), None, {}).utilisation
+    without = of(run_on_h200(), None, {}).utilisation
     assert (without.busy, without.covered, without.occupancy) == (used.busy, None, None)
 
 
@@ -256,47 +218,47 @@ def test_a_roofline_that_contradicts_itself_is_an_error(report, found):
 
 
 def test_without_work_there_is_utilisation_and_how_to_get_more():
-    found = of(run_of(), {"name": "a program"})
+    found = of(run_on_h200(), {"name": "a program"})
     assert (found.mfu, found.hfu, found.phases, found.math_ms) == (None, None, [], None)
     assert found.utilisation.busy is not None
     assert "--flops-per-step" in found.notes[0]
 
 
 def test_an_error_of_counting_is_named_by_its_kind_alone():
-    found = of(run_of(), {"work_missing": "ValueError: /home/someone/secret"})
+    found = of(run_on_h200(), {"work_missing": "ValueError: /home/someone/secret"})
     assert "could not count it (ValueError); describe" in found.notes[0]
-    hostile = of(run_of(), {"work_missing": "<b>/home/someone: secret"})
+    hostile = of(run_on_h200(), {"work_missing": "<b>/home/someone: secret"})
     assert "could not count it (an error)" in hostile.notes[0]
 
 
 @pytest.mark.parametrize("damage", ["x", [], {"forward": 3}, {"forward": {"flops": {"bf16": -1}}}])
 def test_work_of_another_form_is_no_work(damage):
-    found = of(run_of(), {"work": damage, "flops_per_step": True})
+    found = of(run_on_h200(), {"work": damage, "flops_per_step": True})
     assert (found.phases, found.flops_per_step) == ([], None)
 
 
 def test_a_device_that_is_not_in_the_table_has_rates_without_peaks():
-    found = of(run_of(name="NVIDIA Imaginary 9000"))
+    found = of(run_on_h200(name="NVIDIA Imaginary 9000"))
     assert (found.published, found.mfu, found.math_ms) == (None, None, None)
     assert found.achieved_tflops == pytest.approx(12 / STEP_MS * 1e3, rel=1e-6)
     assert any("--measure" in note for note in found.notes)
 
 
 def test_ranks_of_different_devices_have_no_peak():
-    report = run_of()
+    report = run_on_h200()
     (rank,) = report.ranks
     other = replace(rank, rank=1, device=replace(rank.device, name="Tesla T4"))
-    found = roofline([rank, other], report.quality, workload())
+    found = roofline([rank, other], report.quality, counted_workload())
     assert (found.device, found.mfu) == (None, None)
 
 
 def test_a_cpu_without_work_has_no_roofline():
-    assert of(run_of(kind="cpu", name=None), {"name": "a program"}) is None
-    assert of(run_of(kind="cpu", name=None)).utilisation.busy is None
+    assert of(run_on_h200(kind="cpu", name=None), {"name": "a program"}) is None
+    assert of(run_on_h200(kind="cpu", name=None)).utilisation.busy is None
 
 
 def test_kernels_that_contradict_the_settings_are_told():
-    report = run_of()
+    report = run_on_h200()
     (rank,) = report.ranks
     summary = replace(rank.summary, kernel_ns={"matmul_fp32": 90, "matmul_half": 10})
     report = replace(report, ranks=[replace(rank, summary=summary)])
@@ -309,7 +271,7 @@ def test_kernels_that_contradict_the_settings_are_told():
 
 
 def test_a_users_number_counts_at_the_peak_of_the_kernels():
-    report = run_of()
+    report = run_on_h200()
     (rank,) = report.ranks
     summary = replace(rank.summary, kernel_ns={"matmul_tf32": 90})
     report = replace(report, ranks=[replace(rank, summary=summary)])
@@ -336,7 +298,7 @@ MEASURED = MeasuredPeaks(
 
 
 def test_floors_prefer_measured_peaks_and_mfu_the_published():
-    plain, found = of(run_of()), of(run_of(), None, None, None, MEASURED)
+    plain, found = of(run_on_h200()), of(run_on_h200(), None, None, None, MEASURED)
     assert found.mfu == plain.mfu
     assert found.math_ms == pytest.approx(12 / 800 * 1e3)
     assert found.phases[-1].floor_ms == pytest.approx(4.8 / 4000 * 1e3)
@@ -362,7 +324,7 @@ def test_peaks_of_the_same_device_are_taken(samples):
 
 @pytest.fixture(scope="module")
 def report(found):
-    return replace(run_of(), roofline=found)
+    return replace(run_on_h200(), roofline=found)
 
 
 def test_all_outputs_have_the_same_numbers(report):

@@ -16,7 +16,7 @@ from tests import records
 from tests.builders import memory
 from tests.builders.loop import Loop
 from tests.builders.scenario import COMM_STREAM, Process, Script
-from tests.test_collective_waits import match
+from tests.matched_ranks import waits_between
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.correction import correct
 
@@ -54,7 +54,9 @@ def always(number, arrival, **more):
 
 def causes(*scenarios):
     """Waiting by cause per late rank, without those that cause nothing; ns in all steps."""
-    return [{k: round(v) for k, v in c.items() if round(v)} for c in match(*scenarios).causes_ns]
+    return [
+        {k: round(v) for k, v in c.items() if round(v)} for c in waits_between(*scenarios).causes_ns
+    ]
 
 
 def analyze(*scenarios, profiled=(), **options):
@@ -119,7 +121,7 @@ def test_what_a_late_rank_has_less_of_takes_nothing_from_its_causes():
 
 def test_an_excess_is_one_over_the_mean_of_the_others():
     early, middle, late = always(0, EARLY), always(1, 3_000), always(2, LATE, busy=3_000)
-    found = match(early, middle, late)
+    found = waits_between(early, middle, late)
     # Over the mean: 1 000 of computation, 500 of the host; both others wait.
     assert found.late_ns == [0, 0, (STEPS - 1) * (2_000 + 1_000)]
     assert causes(early, middle, late)[2] == {
@@ -165,7 +167,7 @@ def test_a_straggler_is_last_for_two_thirds_of_the_waiting(times, straggler):
 
 
 def test_ranks_that_come_last_together_are_waited_for_in_equal_parts():
-    found = match(always(0, EARLY), always(1, LATE), always(2, LATE))
+    found = waits_between(always(0, EARLY), always(1, LATE), always(2, LATE))
     assert found.late_ns == [0, WAITED / 2, WAITED / 2]
 
 
@@ -248,7 +250,7 @@ def test_every_nanosecond_of_waiting_has_one_cause(ranks):
         data = min(busy + loading, arrival)
         more = {"busy": busy, "data": data} if loading else {"busy": busy}
         scenarios.append(always(number, arrival, world=None, **more))
-    found = match(*scenarios)
+    found = waits_between(*scenarios)
     assert sum(found.late_ns) == pytest.approx(sum(found.wait_ns))
     total = sum(sum(c.values()) for c in found.causes_ns)
     assert total == pytest.approx(sum(int(w.sum()) for w in found.exposed_wait))

@@ -20,6 +20,7 @@ from tests.report_factory import (
     make_report,
     make_run,
 )
+from tests.saved_records import container_of, tampered
 from traceprobe import DamagedRecord, TraceprobeError, analyze, load
 from traceprobe.model.taxonomy import GPU_METRICS
 from traceprobe.records import kinds
@@ -33,20 +34,6 @@ def saved(tmp_path_factory):
     """The report of a trace, as JSON."""
     path = write_trace(tmp_path_factory.mktemp("run") / "run.json")
     return analyze(load(path)).to_json()
-
-
-def at(content, path):
-    for step in path[:-1]:
-        content = content[step]
-    return content
-
-
-def changed(text, *path, to):
-    """The JSON with another value at a place; a function gets the old one."""
-    content = json.loads(text)
-    place = at(content, path)
-    place[path[-1]] = to(place[path[-1]]) if callable(to) else to
-    return json.dumps(content, sort_keys=True)
 
 
 SUMMARY = ("ranks", 0, "summary")
@@ -174,7 +161,7 @@ TAMPERED = {
 def test_a_tampered_report_is_refused(saved, name):
     path, to, said = TAMPERED[name]
     with pytest.raises(DamagedRecord, match="contradicts itself: .*" + said):
-        Report.from_json(changed(saved, *path, to=to))
+        Report.from_json(tampered(saved, *path, to=to))
 
 
 def test_what_was_not_changed_is_read(saved):
@@ -200,9 +187,9 @@ READERS = {
 def test_every_command_that_reads_reports_refuses_it(cli, saved, command):
     path, to, said = TAMPERED["shares of 3"]
     (cli.folder / "good.json").write_text(saved)
-    (cli.folder / "bad.json").write_text(changed(saved, *path, to=to))
+    (cli.folder / "bad.json").write_text(tampered(saved, *path, to=to))
     (cli.folder / "folder").mkdir()
-    (cli.folder / "folder" / "report.json").write_text(changed(saved, *path, to=to))
+    (cli.folder / "folder" / "report.json").write_text(tampered(saved, *path, to=to))
     (line,) = cli(*READERS[command]).expect(2).err.splitlines()
     name = "report" if command == "compare a folder" else "bad"
     assert line.startswith(f"traceprobe: {name}.json: contradicts itself: verdict.shares {said}")
@@ -212,9 +199,9 @@ def test_every_command_that_reads_reports_refuses_it(cli, saved, command):
 
 def test_tampered_ablations_and_peaks_are_refused(cli):
     write_trace(cli.folder / "run.json")
-    bench = changed(make_ablation().to_json(), "variants", 0, "trial_ms", to=[])
+    bench = tampered(make_ablation().to_json(), "variants", 0, "trial_ms", to=[])
     (cli.folder / "bench.json").write_text(bench)
-    peaks = changed(every_record()["peaks"].to_json(), "copy_gbps", to=-1.0)
+    peaks = tampered(every_record()["peaks"].to_json(), "copy_gbps", to=-1.0)
     (cli.folder / "peaks.json").write_text(peaks)
     for option, again in (("ablation", "run traceprobe bench again"), ("peaks", "measure again")):
         file = {"ablation": "bench.json"}.get(option, "peaks.json")
@@ -226,7 +213,7 @@ def test_tampered_ablations_and_peaks_are_refused(cli):
 
 
 def test_a_tampered_record_is_refused_by_name(cli):
-    text = changed(every_record()["comparison"].to_json(), "steps_ms", to=[[1.0]])
+    text = tampered(every_record()["comparison"].to_json(), "steps_ms", to=[[1.0]])
     (cli.folder / "c.json").write_text(text)
     (line,) = cli("render", "c.json", "-o", "out.html").expect(2).err.splitlines()
     assert line == "traceprobe: c.json: contradicts itself: there are not two runs; make it again"
@@ -243,7 +230,7 @@ def test_a_tampered_record_is_refused_by_name(cli):
 def test_a_tampered_operator_of_a_comparison_is_refused(field, to, said):
     comparison = every_record()["comparison"]
     place = [each.state for each in comparison.operators].index("more")
-    text = changed(comparison.to_json(), "operators", place, field, to=to)
+    text = tampered(comparison.to_json(), "operators", place, field, to=to)
     with pytest.raises(DamagedRecord, match=said):
         type(comparison).from_json(text)
 
@@ -271,7 +258,7 @@ def test_a_tampered_sweep_is_refused(path, to, said):
     text = sweep().to_json()
     Sweep.from_json(text)
     with pytest.raises(DamagedRecord, match=said):
-        Sweep.from_json(changed(text, *path, to=to))
+        Sweep.from_json(tampered(text, *path, to=to))
 
 
 def records():
@@ -333,7 +320,7 @@ def test_any_place_may_hold_anything(kind):
     values = cycle(VALUES)
     every = [*places(json.loads(text))]
     for path in every[:: max(len(every) // PLACES, 1)]:
-        read_and_rendered(kind, changed(text, *path, to=next(values)))
+        read_and_rendered(kind, tampered(text, *path, to=next(values)))
         content = json.loads(text)
-        del at(content, path)[path[-1]]
+        del container_of(content, path)[path[-1]]
         read_and_rendered(kind, json.dumps(content))

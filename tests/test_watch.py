@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.test_tampered import changed
+from tests.saved_records import tampered
 from tests.watch_records import make_watch, process
 from traceprobe.capture.watch.capture_trigger import APART, CaptureTrigger, Reason
 from traceprobe.capture.watch.rows import ROW, Kind, Row, RowLog
@@ -450,4 +450,4 @@ def test_a_tampered_run_is_refused(path, to, said):
     text = make_watch().to_json()
     assert Watch.from_json(text).to_json() == text
     with pytest.raises(DamagedRecord, match=said):
-        Watch.from_json(changed(text, *path, to=to))
+        Watch.from_json(tampered(text, *path, to=to))

@@ -14,6 +14,7 @@ from tests.analyses import report_of, runs
 from tests.builders import kineto, memory, nsight
 from tests.builders.loop import Loop
 from tests.builders.scenario import Script
+from tests.schedules import schedule, task
 from traceprobe.compare.run import observe
 from traceprobe.errors import ImpossibleChange
 from traceprobe.records.recording import RecordedBlock, Recording
@@ -26,13 +27,8 @@ from traceprobe.replay.predict import predict, prepare
 from traceprobe.replay.scenario import Changes, apply, check
 from traceprobe.replay.simulate import simulate, simulate_ranks
 from traceprobe.replay.tasks import (
-    ALONE,
-    UNNAMED,
-    RankSchedule,
-    Task,
     rows_of,
     schedule_of,
-    tasks_of,
 )
 from traceprobe.replay.transfers import waiting_beside
 from traceprobe.whatif.summary import what_if
@@ -56,17 +52,6 @@ LOOPS = {
     "exposed-communication": {"comm_overlap_ns": 0},
     "several-collectives": {"collectives": 3, "comm_overlap_ns": 50_000},
 }
-
-
-def task(kind="forward", *, host=1.0, duration=10.0, collective=False, **more):
-    """A task of one operation."""
-    group = UNNAMED if collective else ALONE
-    given = {"first_host": host, "tail": duration, "group": group, **more}
-    return Task(kind=kind, host=host, duration=duration, **given)
-
-
-def schedule(*tasks, period=None, latency=0.0):
-    return RankSchedule(tasks_of(tasks), 1 + max(t.iteration for t in tasks), latency, period)
 
 
 # The rules of the player
