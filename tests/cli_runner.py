@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
+from tests.builders.scenario import Process
 from tests.conftest import CHANGES_OUTPUT, ROOT
 from traceprobe.cli import main
 
@@ -73,6 +75,27 @@ def spawn(*arguments: object, cwd: Path, command=MODULE, env=None, **options) ->
     return Done(done.returncode, out, err)
 
 
+def on_a_terminal(*arguments: str, cwd: Path, env: dict[str, str]) -> str:
+    """Everything that a command shows on a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*MODULE, *arguments], cwd=cwd, env=environment(**env), stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            block = os.read(ours, 65536)
+        except OSError:  # Linux says that the other end is closed
+            break
+        if not block:
+            break
+        shown += block
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    return shown.decode("utf-8", "replace")
+
+
 class Cli:
     """Calls `main` in this process, in a folder."""
 
@@ -104,3 +127,8 @@ def write_trace(path: Path, loop: Loop = LOOP) -> Path:
     """A small trace, in the format that the suffix says."""
     write = nsight.write if ".sqlite" in path.suffixes else kineto.write
     return write(loop.scenario(), path, gz=path.suffix == ".gz")
+
+
+def loop_of_rank(number: int) -> Loop:
+    """The loop as one rank of four."""
+    return replace(LOOP, world_size=4, process=Process(1_000 + number, rank=number))

@@ -17,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("tests.builders.truth", "tests.operands")
+pytest.register_assert_rewrite(
+    *("tests.builders.truth", "tests.cli_runner", "tests.drawn_timelines", "tests.operands"),
+    *("tests.parsed_page", "tests.processes"),
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")

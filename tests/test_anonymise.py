@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sqlite3
-from contextlib import closing
 
 import pytest
 from msgspec import UNSET, to_builtins
@@ -15,16 +13,23 @@ import traceprobe
 from tests.analyses import REFUSED, SAMPLES, report_of
 from tests.builders import kineto, nsight
 from tests.builders.loop import EVERYTHING, Loop
+from tests.canaries import (
+    CANARY,
+    KINETO_SAMPLES,
+    NSIGHT_SAMPLES,
+    SECRET,
+    canary_in_chrome_trace,
+    canary_in_export,
+    canary_in_names,
+)
 from tests.cli_runner import spawn
 from tests.conftest import ROOT, trace_files
-from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.anonymise.names import known_meaning, public_name
 from traceprobe.render.pages.report_operators import operators_table
 
 MS = 1_000_000
 LARGE = 500_000
-SECRET = "Kanarienvogel"
 
 
 def without_lines(host):
@@ -135,46 +140,14 @@ def test_everything_that_can_be_built(tmp_path, name):
     assert (tmp_path / f"copy.{name}").read_bytes()[:1] == source.read_bytes()[:1]
 
 
-def in_names(data: bytes, nsys: bool) -> bytes:
-    """The canary in every name as well: of ranges, kernels, threads, modules, devices."""
-
-    def planted(text):
-        return f"{text} {SECRET}" if text else text
-
-    if not nsys:
-        trace = json.loads(gzip.decompress(data))
-        for event in trace["traceEvents"]:
-            if event["ph"] == "M":
-                event["args"] = {k: planted(str(v)) for k, v in event.get("args", {}).items()}
-            else:
-                event["name"] = planted(event["name"])
-        frame = {"ph": "X", "cat": "python_function", "pid": 1, "tid": 1, "ts": 5, "dur": 1}
-        names = (f"/home/{SECRET}/{SECRET}.py(7): run", f"nn.Module: {SECRET}_0")
-        trace["traceEvents"] += [frame | {"name": name} for name in names]
-        return gzip.compress(json.dumps(trace).encode())
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(gzip.decompress(data))
-        database.create_function("planted", 1, planted)
-        database.execute("UPDATE StringIds SET value = planted(value)")
-        database.execute("UPDATE NVTX_EVENTS SET text = planted(text)")
-        database.execute("UPDATE TARGET_INFO_GPU SET name = planted(name)")
-        blob = SECRET.encode()
-        database.execute("CREATE TABLE IF NOT EXISTS ThreadNames (globalTid INT, nameId INT)")
-        columns = [row[1] for row in database.execute("PRAGMA table_info(NVTX_EVENTS)")]
-        if "binaryData" in columns:
-            database.execute(
-                "UPDATE NVTX_EVENTS SET binaryData = ? WHERE text NOT GLOB 'nccl*'", [blob]
-            )
-        database.commit()
-        return gzip.compress(database.serialize())
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*KINETO, *NSIGHT])
+@pytest.mark.parametrize("name", [*KINETO_SAMPLES, *NSIGHT_SAMPLES])
 def test_no_canary_is_left(cli, tmp_path, name):
     nsys = ".sqlite" in name
     data = (ROOT / "sample_traces" / name).read_bytes()
-    planted = in_names(in_export(data) if nsys else in_chrome_trace(data), nsys)
+    planted = canary_in_names(
+        canary_in_export(data) if nsys else canary_in_chrome_trace(data), nsys
+    )
     folder = tmp_path / CANARY
     folder.mkdir()
     (folder / name).write_bytes(planted)

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from tests.cli_runner import environment, interruptible
-from tests.test_profile import survivors, until
+from tests.processes import survivors, wait_until
 from traceprobe.records.ablation import Ablation
 
 pytestmark = pytest.mark.usefixtures("pytorch")
@@ -253,7 +253,7 @@ def test_an_interrupt_ends_every_process_and_leaves_no_file(bench, script):
         stderr=subprocess.PIPE,
         preexec_fn=interruptible,
     )
-    until(lambda: survivors(program[1]))
+    wait_until(lambda: survivors(program[1]))
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)
     assert child.returncode == 130, said

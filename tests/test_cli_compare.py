@@ -7,9 +7,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from tests.cli_runner import write_trace
+from tests.cli_runner import loop_of_rank, write_trace
 from tests.report_factory import PARTITIONS, make_rank, make_report, without_calibration
-from tests.test_many_ranks import of_rank
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_equal_labels_are_told_apart(cli, reports):
 def test_files_of_one_name_are_called_after_their_folders(cli, tmp_path):
     for name in ("before", "after"):
         (tmp_path / name).mkdir()
-        write_trace(tmp_path / name / "rank0.json", of_rank(0))
+        write_trace(tmp_path / name / "rank0.json", loop_of_rank(0))
     files = [tmp_path / name / "rank0.json" for name in ("before", "after")]
     assert "before → after" in cli("compare", *files).expect(0).out
     found = json.loads(cli("compare", files[0], files[0], "-o", "-").expect(0).out)
@@ -53,7 +52,7 @@ def test_traces_and_folders_of_ranks(cli, tmp_path):
     folder = tmp_path / "ranks"
     folder.mkdir()
     for rank in range(2):
-        write_trace(folder / f"rank{rank}.json", of_rank(rank))
+        write_trace(folder / f"rank{rank}.json", loop_of_rank(rank))
     done = cli("compare", folder / "rank0.json", folder, "-o", "-")
     found = json.loads(done.expect(0).out)
     assert (found["base"]["label"], found["new"]["label"]) == ("rank0", "ranks")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,13 +19,14 @@ from tests.cli_runner import (
     Done,
     environment,
     interruptible,
+    on_a_terminal,
     spawn,
     write_trace,
 )
+from tests.processes import needs_proc, wait_until_it_reads
 
 pytestmark = pytest.mark.slow
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
 SGR = "\x1b["
 DATA = [
     ["analyze", "run.json", "-o", "-"],
@@ -107,7 +106,7 @@ def test_a_failing_write_leaves_the_old_file_or_none(folder):
     assert (folder / "a.json").read_text() == "precious"
 
 
-@linux
+@needs_proc
 @pytest.mark.parametrize(
     "command", [["analyze", "big.json", "-o", "a.html"], ["inspect", "big.json"]]
 )
@@ -129,22 +128,6 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path, command):
     done = Done(process.returncode, out.decode(), err.decode()).expect(130)
     assert (done.out, done.err.splitlines()[-1]) == ("", "traceprobe: interrupted")
     assert [path.name for path in tmp_path.iterdir()] == [big.name]
-
-
-def wait_until_it_reads(process, path):
-    """Return once the process is a few blocks into the file."""
-    descriptors, deadline = Path(f"/proc/{process.pid}/fd"), time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        for link in descriptors.iterdir():
-            try:
-                if link.readlink() == path:
-                    position = Path(f"/proc/{process.pid}/fdinfo/{link.name}").read_text()
-                    if int(position.split()[1]) > 4_000_000:
-                        return
-            except OSError:  # closed meanwhile
-                continue
-        time.sleep(0.002)
-    pytest.fail(f"the process ended, or never read: {process.poll()}")
 
 
 @pytest.mark.parametrize(
@@ -175,27 +158,6 @@ def test_what_a_file_holds_is_folded_to_a_width_and_whole_without_one(folder):
     assert piped == shown[:-1]
     assert max(map(len, shown)) <= 50 < max(map(len, whole))
     assert " ".join(" ".join(shown).split()) == " ".join(" ".join(whole).split())
-
-
-def on_a_terminal(*arguments, cwd, env):
-    """Everything that a command shows on a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*MODULE, *arguments], cwd=cwd, env=environment(**env), stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            block = os.read(ours, 65536)
-        except OSError:  # Linux says that the other end is closed
-            break
-        if not block:
-            break
-        shown += block
-    os.close(ours)
-    assert process.wait(timeout=60) == 0
-    return shown.decode("utf-8", "replace")
 
 
 def test_a_terminal_that_knows_ascii_only(reported):

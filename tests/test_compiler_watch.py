@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.test_recording_session import PLAN, Log
+from tests.fake_profiler import SHORT_PLAN, FakeProfiler
 from traceprobe.capture.profiler.compiler_watch import CompilerWatch
 from traceprobe.capture.profiler.graph_breaks import graph_breaks
 from traceprobe.capture.recording.recording_plan import RecordingPlan
@@ -217,7 +217,7 @@ def test_a_recording_tells_where_graphs_break(watch, tmp_path, monkeypatch):
     import torch
 
     monkeypatch.setattr("traceprobe.capture.recording.recording_session.compiler_watch", watch)
-    session = RecordingSession(RecordingPlan(folder=str(tmp_path), **PLAN), Log())
+    session = RecordingSession(RecordingPlan(folder=str(tmp_path), **SHORT_PLAN), FakeProfiler())
     double, number = compiled(says), 0
     while session.before_step(number):
         double(torch.ones(2))

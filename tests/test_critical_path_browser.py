@@ -8,8 +8,8 @@ import pytest
 from tests.browsing import AXE, browser, off_the_screen, open_folds, tabs
 from tests.builders import pictures as made
 from tests.builders.critical_paths import across_ranks, path_of
+from tests.drawn_timelines import CLOCK_AHEAD, PIXELS, SETTLED, report_with_pictures, window_shown
 from tests.rendering import html_of
-from tests.test_timeline_browser import CLOCK, PIXELS, SETTLED, report_of, shown
 from traceprobe.records.critical_path import Stretch
 from traceprobe.render.colours import OTHER_COLOUR, PATH_COLOURS
 
@@ -23,11 +23,11 @@ BUTTON = "Critical path"
 
 
 def on_two_ranks():
-    """Where `report_of` puts the windows: the second rank's clock is ahead."""
+    """Where `report_with_pictures` puts the windows: the second rank's clock is ahead."""
     path = across_ranks(ORIGIN)
     stretches = [
         msgspec.structs.replace(
-            s, start_ns=s.start_ns + s.rank * CLOCK, end_ns=s.end_ns + s.rank * CLOCK
+            s, start_ns=s.start_ns + s.rank * CLOCK_AHEAD, end_ns=s.end_ns + s.rank * CLOCK_AHEAD
         )
         for s in path.stretches
     ]
@@ -55,10 +55,13 @@ def odd():
 
 
 REPORTS = {
-    "two-ranks": lambda: (report_of(made.two_ranks()), on_two_ranks()),
-    "fine": lambda: (report_of([made.overhead_bound()]), fine()),
-    "odd": lambda: (report_of([made.overhead_bound()]), odd()),
-    "elsewhere": lambda: (report_of([made.overhead_bound()]), path_of([(0, "host", 0, 400)])),
+    "two-ranks": lambda: (report_with_pictures(made.two_ranks()), on_two_ranks()),
+    "fine": lambda: (report_with_pictures([made.overhead_bound()]), fine()),
+    "odd": lambda: (report_with_pictures([made.overhead_bound()]), odd()),
+    "elsewhere": lambda: (
+        report_with_pictures([made.overhead_bound()]),
+        path_of([(0, "host", 0, 400)]),
+    ),
 }
 
 
@@ -130,15 +133,15 @@ def shares_of(path, rank, low, high, shift):
 @pytest.mark.parametrize("name", ["two-ranks", "fine"])
 def test_the_lane_is_the_path_at_any_zoom(visit, paths, name, zoom):
     page = visit(name)
-    whole = shown(page)[1]
+    whole = window_shown(page)[1]
     middle, half = whole * 0.57, whole / zoom / 2
     page.evaluate("([a, b]) => { timeline.show(a, b); }", [middle - half, middle + half])
     page.evaluate(SETTLED)
-    low, high = shown(page)
+    low, high = window_shown(page)
     tops = lanes(page)
     assert len(tops) == (2 if name == "two-ranks" else 1)
     for rank, top in enumerate(tops):
-        exact = shares_of(paths[name], rank, low, high, ORIGIN + rank * CLOCK)
+        exact = shares_of(paths[name], rank, low, high, ORIGIN + rank * CLOCK_AHEAD)
         found = pixels_of(page, top)
         for part, share in exact.items():
             assert found.get(part, 0.0) == pytest.approx(share, abs=0.015), (rank, part)

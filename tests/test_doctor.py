@@ -12,10 +12,16 @@ from msgspec.structs import replace as changed
 
 from tests.analyses import REFUSED, part_of_file, trace_of
 from tests.builders import nsight
+from tests.canaries import (
+    CANARY,
+    KINETO_SAMPLES,
+    NSIGHT_SAMPLES,
+    canary_in_chrome_trace,
+    canary_in_export,
+)
 from tests.cli_runner import LOOP, spawn, write_trace
 from tests.conftest import ROOT, trace_files
 from tests.machine_facts import BARE_MACHINE, GOOD_MACHINE
-from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.doctor import examine, examine_machine, gather, machine, recorded, whole, written
 from traceprobe.records.diagnosis import Diagnosis
 from traceprobe.render import terminal
@@ -121,13 +127,15 @@ def test_colour_is_for_those_who_take_it(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [KINETO[0], KINETO[2], NSIGHT[0], NSIGHT[2]])
+@pytest.mark.parametrize(
+    "name", [KINETO_SAMPLES[0], KINETO_SAMPLES[2], NSIGHT_SAMPLES[0], NSIGHT_SAMPLES[2]]
+)
 def test_no_canary_in_any_output(cli, tmp_path, name):
     folder = tmp_path / CANARY
     folder.mkdir()
     data = (ROOT / "sample_traces" / name).read_bytes()
     trace = folder / name
-    trace.write_bytes(in_export(data) if ".sqlite" in name else in_chrome_trace(data))
+    trace.write_bytes(canary_in_export(data) if ".sqlite" in name else canary_in_chrome_trace(data))
     for arguments in ((), ("-o", "-")):
         done = cli("doctor", trace, *arguments)
         assert done.code in (0, 1), done.err

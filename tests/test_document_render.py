@@ -13,8 +13,8 @@ from rich.cells import cell_len
 
 from tests.documents import DOCUMENTS, DOUBLING, HOSTILE_DOCUMENT, LINES, RATES, SMALL
 from tests.lazy import Lazy
+from tests.parsed_page import ParsedPage
 from tests.report_factory import HOSTILE
-from tests.test_report_render import Page
 from traceprobe.formatting import first_clauses
 from traceprobe.render import html as document_html
 from traceprobe.render import markdown as document_markdown
@@ -78,7 +78,7 @@ def test_what_is_not_brief_is_on_the_page_only():
 
 def test_page_is_well_formed(document):
     text = document_html.render(document)
-    page = Page(text)
+    page = ParsedPage(text)
     assert len(page.ids) == len(set(page.ids))
     assert {"result", "provenance", *(section.id for section in document.sections)} <= set(page.ids)
     assert page.tags["main"] == page.tags["nav"] == page.tags["h1"] == 1
@@ -96,7 +96,7 @@ def test_page_stays_small():
 
 def test_page_asks_the_network_for_nothing(document):
     text = document_html.render(document)
-    page = Page(text)
+    page = ParsedPage(text)
     assert all(a.startswith("#") or a == "data:," for a in page.addresses)
     assert page.tags["img"] == page.tags["iframe"] == page.tags["object"] == 0
     assert "default-src 'none'" in text
@@ -104,7 +104,7 @@ def test_page_asks_the_network_for_nothing(document):
 
 
 def test_page_embeds_the_record_and_the_markdown(document):
-    embedded = Page(document_html.render(document)).json
+    embedded = ParsedPage(document_html.render(document)).json
     assert json.loads(embedded[f"traceprobe-{document.kind}"]) == json.loads(document.json)
     assert json.loads(embedded["traceprobe-markdown"]) == document_markdown.render(document)
     assert not set("<>&") & set("".join(embedded.values()))
@@ -120,7 +120,7 @@ def test_every_picture_has_its_numbers_as_a_table():
     text = document_html.render(SMALL)
     assert len(pictures) == 3
     assert text.count("<summary>Data table</summary>") == len(pictures)
-    assert Page(text).tags["table"] == len(pictures) + len(tables)
+    assert ParsedPage(text).tags["table"] == len(pictures) + len(tables)
     shown = re.sub(r"<[^>]*>", " ", text)
     for bars in (block for block in pictures if isinstance(block, Bars)):
         assert all(f" {p.value:.1f} " in shown for bar in bars.bars for p in bar.pieces)
@@ -223,7 +223,7 @@ def test_names_are_inert_in_markdown():
 
 def test_names_cannot_become_markup():
     text = document_html.render(HOSTILE_DOCUMENT)
-    page = Page(text)
+    page = ParsedPage(text)
     assert "onerror" not in page.attributes
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
     assert 'fill="red' not in text

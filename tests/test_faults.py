@@ -27,11 +27,12 @@ from tests.cli_runner import (
     Done,
     environment,
     interruptible,
+    on_a_terminal,
     spawn,
     write_trace,
 )
 from tests.conftest import ROOT
-from tests.test_cli_process import on_a_terminal, wait_until_it_reads
+from tests.processes import needs_proc, wait_until_it_reads
 
 pytestmark = pytest.mark.slow
 
@@ -276,7 +277,7 @@ def started(*command, cwd, **options):
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
+@needs_proc
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["TERM", "HUP"]
 )
@@ -311,7 +312,7 @@ def test_what_nohup_ignores_stays_ignored(folder):
     assert "a.html" in listed(folder)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
+@needs_proc
 @pytest.mark.parametrize("change", ["grows", "vanishes"])
 def test_an_input_that_changes_while_it_is_read(tmp_path, change):
     big = tmp_path / "big.json"

@@ -16,7 +16,6 @@ import pytest
 from tests.conftest import ROOT
 from tests.flight_records import SCENARIOS, Run, absent, healthy, sizes, unmatched
 from tests.hang_records import make_hang
-from tests.test_hostile_folder import needs_torch
 from traceprobe.anonymise.redact import redact
 from traceprobe.errors import DamagedInput, DamagedRecord
 from traceprobe.hang.explain import explain
@@ -273,7 +272,7 @@ def test_other_misuse_is_refused(cli):
 
 
 @pytest.mark.slow
-@needs_torch
+@pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize(
     ("scenario", "cause", "line"),
     [

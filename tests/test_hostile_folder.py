@@ -5,7 +5,6 @@ Every command runs inside a folder that has a module for each name that anything
 
 from __future__ import annotations
 
-import importlib.util
 import pkgutil
 import re
 import sys
@@ -20,10 +19,6 @@ from traceprobe.cli import app
 
 EXECUTED = "EXECUTED"
 HOSTILE = f"open({EXECUTED!r}, 'a').write(__name__ + ' ')\nraise SystemExit('executed')\n"
-needs_torch = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="PyTorch is not installed; pip install traceprobe[torch]",
-)
 NAMES = (
     set(sys.stdlib_module_names)
     | {module.name for module in pkgutil.iter_modules()}
@@ -150,7 +145,7 @@ def test_no_command_executes_what_lies_in_the_folder(folder, arguments):
 
 
 @pytest.mark.slow
-@needs_torch
+@pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize(
     "arguments", [c for commands in WITH_TORCH.values() for c in commands], ids=" ".join
 )
@@ -159,7 +154,7 @@ def test_no_command_that_runs_a_built_in_workload_does(folder, arguments):
 
 
 @pytest.mark.slow
-@needs_torch
+@pytest.mark.usefixtures("pytorch")
 def test_no_question_to_pytorch_is_answered_by_the_folder(folder, monkeypatch):
     from traceprobe.capture.machine.visible_gpus import visible_gpus
     from traceprobe.doctor.gather import probe

@@ -12,8 +12,10 @@ import pytest
 
 from tests.builders import nsight
 from tests.cli_runner import LOOP, MODULE, environment, interruptible
-from tests.test_supervisor import STAYS, alive, ids, until
+from tests.processes import STAYS, ids_in, is_alive, needs_adoption, wait_until
 from traceprobe.capture.process import nsys_tool
+
+pytestmark = needs_adoption
 
 
 @pytest.fixture
@@ -130,10 +132,12 @@ def test_no_tool_or_process_of_ours_outlives_a_command_that_is_ended(tmp_path):
             preexec_fn=interruptible,
         )
     for case, process in started.items():
-        until(lambda case=case: len(ids(tmp_path / case)) >= 2)
+        wait_until(lambda case=case: len(ids_in(tmp_path / case)) >= 2)
         process.send_signal(commands[case][0])
     left = {}
     for case, process in started.items():
         assert process.wait(60) == ENDS[commands[case][0]], case
-        left[case] = ids(tmp_path / case)
-    until(lambda: not any(alive(number) for numbers in left.values() for number in numbers), 20)
+        left[case] = ids_in(tmp_path / case)
+    wait_until(
+        lambda: not any(is_alive(number) for numbers in left.values() for number in numbers), 20
+    )

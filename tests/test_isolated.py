@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli_runner import environment, spawn, write_trace
 from tests.conftest import ROOT
-from tests.test_cli_process import linux
+from tests.processes import needs_proc
 from traceprobe.options import Options
 from traceprobe.pipeline import parallel as workers
 from traceprobe.pipeline.trace_part import Lost, TracePart
@@ -198,7 +198,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-@linux
+@needs_proc
 def test_a_child_whose_parent_is_killed_cleans_up_and_ends(tmp_path):
     (tmp_path / "code").mkdir()
     (tmp_path / "held").mkdir()

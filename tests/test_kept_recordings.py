@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli_runner import MODULE, interruptible, spawn
 from tests.cli_runner import environment as clean
-from tests.test_supervisor import until
+from tests.processes import wait_until
 from traceprobe.capture.process.environment import program_environment
 from traceprobe.capture.profiler.other_profilers import OWN_PROFILER, OtherProfilers
 from traceprobe.capture.recording.recording_files import deliver_recording, recording_files
@@ -190,7 +190,7 @@ def test_a_complete_recording_outlives_a_command_that_is_interrupted(tmp_path):
         stderr=subprocess.PIPE,
         preexec_fn=interruptible,
     )
-    until((tmp_path / "trained").exists)
+    wait_until((tmp_path / "trained").exists)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -17,7 +17,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cli_runner import environment
-from tests.test_recording_session import Log
+from tests.fake_profiler import FakeProfiler
 from traceprobe.capture.loader import loader_hook, loader_tally, loader_watch, loader_worker
 from traceprobe.capture.loader.batch_feed import feed
 from traceprobe.capture.loader.step_waits import StepWaits
@@ -131,11 +131,11 @@ def watched(tmp_path, monkeypatch):
     monkeypatch.setattr(loader_hook, "loaders", watch)
     monkeypatch.setattr(sessions, "loaders", watch)
     loader_hook.install_loader_hook(module)
-    log = Log()
+    log = FakeProfiler()
     return Recorder(sessions.RecordingSession(plan, log)), log
 
 
-class SlowStart(Log):
+class SlowStart(FakeProfiler):
     """A profiler that starts as slowly as one of a GPU, and knows how long its steps waited."""
 
     def __init__(self):
@@ -414,7 +414,7 @@ def test_only_the_first_batch_of_a_worker_is_left_out_and_only_where_there_are_m
 def test_steps_that_use_up_what_was_ready_are_in_no_range(watched, monkeypatch):
     import torch
 
-    begun, log = [], Log()
+    begun, log = [], FakeProfiler()
     plan = replace(watched[0]._driver.plan, backend="nsys", calibrate=4)
     session = sessions.RecordingSession(plan, log, updates_counted=True)
 

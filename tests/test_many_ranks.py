@@ -15,18 +15,17 @@ from pathlib import Path
 import pytest
 
 from tests.builders import kineto
-from tests.builders.scenario import Process
 from tests.cli_runner import (
-    LOOP,
     MODULE,
     environment,
     interruptible,
+    loop_of_rank,
     needs_workers_of_dask,
     spawn,
     write_trace,
 )
 from tests.conftest import ROOT
-from tests.test_cli_process import linux
+from tests.processes import needs_proc
 from traceprobe.options import Options
 from traceprobe.pipeline import parallel as workers
 from traceprobe.pipeline.dask import joined
@@ -35,26 +34,19 @@ from traceprobe.pipeline.trace_part import Lost
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 
 
-def of_rank(number):
-    """The loop of the command line tests as one rank of several."""
-    return type(LOOP)(
-        **{**vars(LOOP), "world_size": 4, "process": Process(1_000 + number, rank=number)}
-    )
-
-
 @pytest.fixture
 def run(tmp_path):
     """A folder with the files of four ranks and what else lies in such folders."""
     folder = tmp_path / "run"
     folder.mkdir()
     for number in range(4):
-        write_trace(folder / f"rank{number}.json.gz", of_rank(number))
+        write_trace(folder / f"rank{number}.json.gz", loop_of_rank(number))
     (folder / "notes.txt").write_text("Dear diary")
     (folder / "report.json").write_text('{"ablation": null}')
     (folder / "empty.json").touch()
     (folder / ".hidden.json").write_text("{")
     (folder / "older").mkdir()
-    write_trace(folder / "older" / "rank0.json", of_rank(0))
+    write_trace(folder / "older" / "rank0.json", loop_of_rank(0))
     return folder
 
 
@@ -184,7 +176,7 @@ def test_nothing_but_damaged_ranks_is_an_error(cli):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_two_files_that_claim_one_rank(cli, jobs):
     for name, steps in {"a": 5, "b": 6}.items():
-        write_trace(cli.folder / f"{name}.json", replace(of_rank(3), steps=steps))
+        write_trace(cli.folder / f"{name}.json", replace(loop_of_rank(3), steps=steps))
     done = cli("analyze", "a.json", "b.json", "--jobs", jobs).expect(2)
     assert "a.json and b.json both say that they are rank 3" in done.err
 
@@ -231,7 +223,7 @@ def reader_of(path, process):
 def large(tmp_path_factory):
     """A file that takes some seconds to read, and to write."""
     path = tmp_path_factory.mktemp("large") / "big.json"
-    kineto.write_repeated(path, kineto.dumps(of_rank(1).scenario()), 40_000_000)
+    kineto.write_repeated(path, kineto.dumps(loop_of_rank(1).scenario()), 40_000_000)
     return path
 
 
@@ -242,7 +234,7 @@ def reading(tmp_path, large, request):
         needs_workers_of_dask()
     big = tmp_path / "big.json"
     big.hardlink_to(large)
-    write_trace(tmp_path / "small.json", of_rank(0))
+    write_trace(tmp_path / "small.json", loop_of_rank(0))
     process = subprocess.Popen(
         [*MODULE, "analyze", "small.json", "big.json", "-o", "r.json", *request.param],
         cwd=tmp_path,
@@ -260,7 +252,7 @@ def reading(tmp_path, large, request):
 
 
 @pytest.mark.slow
-@linux
+@needs_proc
 def test_a_process_that_dies_costs_the_file_that_it_read(tmp_path, reading):
     process, reader = reading
     os.kill(reader, signal.SIGKILL)
@@ -273,7 +265,7 @@ def test_a_process_that_dies_costs_the_file_that_it_read(tmp_path, reading):
 
 
 @pytest.mark.slow
-@linux
+@needs_proc
 @pytest.mark.parametrize("reading", [["--dask", "local:2"]], indirect=True, ids=" ".join)
 def test_what_a_worker_of_dask_did_is_done_again_when_it_dies(tmp_path, reading):
     process, reader = reading
@@ -287,7 +279,7 @@ def test_what_a_worker_of_dask_did_is_done_again_when_it_dies(tmp_path, reading)
 
 
 @pytest.mark.slow
-@linux
+@needs_proc
 @pytest.mark.parametrize(
     "reading", [["--jobs", "2"], ["--dask", "local:2"]], indirect=True, ids=" ".join
 )

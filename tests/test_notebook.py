@@ -13,13 +13,13 @@ from tests.browsing import browser, tabs
 from tests.every_record import every_record
 from tests.lazy import Lazy
 from tests.memory_records import make_memory
+from tests.parsed_page import ParsedPage
 from tests.report_factory import (
     make_empty_report,
     make_hostile_report,
     make_report,
     make_run,
 )
-from tests.test_report_render import Page
 from traceprobe.errors import UsageError
 from traceprobe.render import notebook
 
@@ -123,7 +123,7 @@ def test_a_cell_shows_verdict_and_findings_in_a_small_frame_without_scripts(kind
     report = REPORTS[kind]()
     shown = report._repr_html_()
     assert len(shown) < 200_000
-    page = Page(framed(shown))
+    page = ParsedPage(framed(shown))
     applying = [f for f in report.findings if f.status != "not-applicable"]
     assert {"verdict", *(f"finding-{f.id}" for f in applying)} <= set(page.ids)
     assert page.tags["script"] == page.tags["button"] == 0

@@ -12,9 +12,9 @@ from msgspec.structs import replace as with_fields
 
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
+from tests.cli_runner import loop_of_rank
 from tests.memory_records import make_record
 from tests.report_factory import make_report, without_calibration
-from tests.test_many_ranks import of_rank
 from traceprobe.anonymise.redact import digest
 from traceprobe.cli.runs import _folder as label_of
 from traceprobe.compare.run import default_label
@@ -42,8 +42,8 @@ def leaks(texts):
 
 def lost_kineto(folder):
     """A rank without GPU work, whose profiler says why."""
-    kineto.write(of_rank(0).scenario(), folder / "a.rank0.json")
-    path = kineto.write(of_rank(1).scenario(), folder / "b.rank1.json")
+    kineto.write(loop_of_rank(0).scenario(), folder / "a.rank0.json")
+    path = kineto.write(loop_of_rank(1).scenario(), folder / "b.rank1.json")
     trace = json.loads(path.read_text())
     kept = [e for e in trace["traceEvents"] if e.get("cat") == "cpu_op"][:1]
     logged = [f"ERROR:2026-02-08 10:38:45 9483:9483 Cupti.cpp:83] {NOTE}"]
@@ -54,9 +54,9 @@ def lost_kineto(folder):
 
 def lost_nsight(folder):
     """The same in exports."""
-    nsight.write(of_rank(0).scenario(), folder / "a.rank0.sqlite")
+    nsight.write(loop_of_rank(0).scenario(), folder / "a.rank0.sqlite")
     path = nsight.write(
-        replace(of_rank(1).scenario(), diagnostics=((0, 3, NOTE),)), folder / "b.rank1.sqlite"
+        replace(loop_of_rank(1).scenario(), diagnostics=((0, 3, NOTE),)), folder / "b.rank1.sqlite"
     )
     tables = ("KERNEL", "MEMCPY", "MEMSET")
     nsight.edit(path, *(f"DROP TABLE IF EXISTS CUPTI_ACTIVITY_KIND_{name}" for name in tables))

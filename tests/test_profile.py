@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 import traceprobe
 from tests.cli_runner import environment, interruptible
+from tests.processes import survivors, wait_until
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 
@@ -276,7 +276,7 @@ def test_an_interrupt_ends_every_process_and_leaves_no_file(tmp_path, script):
         stderr=subprocess.PIPE,
         preexec_fn=interruptible,
     )
-    until(lambda: survivors(program[1]))
+    wait_until(lambda: survivors(program[1]))
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)
     assert child.returncode == 130, said
@@ -291,10 +291,10 @@ def test_if_traceprobe_itself_is_killed_the_program_dies_too(tmp_path, script):
     child = subprocess.Popen(
         command("-o", tmp_path / "out", *FAST, "--", *program), env=environment()
     )
-    until(lambda: survivors(program[1]))
+    wait_until(lambda: survivors(program[1]))
     child.kill()
     child.wait()
-    until(lambda: not survivors(program[1]))
+    wait_until(lambda: not survivors(program[1]))
 
 
 @pytest.mark.parametrize(
@@ -337,19 +337,3 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path, script):
     done = run("-o", tmp_path / "file" / "out", *FAST, "--", *script("pass"))
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-
-
-def survivors(path):
-    """Processes whose command line names the script, traceprobe's own aside."""
-    listed = subprocess.run(
-        ["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True
-    )
-    lines = [line for line in listed.stdout.splitlines() if path in line]
-    return [line for line in lines if "traceprobe" not in line.split(path)[0]]
-
-
-def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)

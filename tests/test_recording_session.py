@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests.fake_profiler import SHORT_PLAN, FakeProfiler
 from traceprobe.capture.loop.step_recorder import Recorder
 from traceprobe.capture.process.progress import steps_missing
 from traceprobe.capture.recording import recording_plan as plans
@@ -17,37 +18,11 @@ SESSION = "traceprobe.capture.recording.recording_session"
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 
-PLAN = {"warmup": 2, "most_warmup": 2, "calibrate": 3, "settle": 1, "active": 2, "repeats": 0}
-
-
-class Log:
-    """A profiler that only writes down what it is told."""
-
-    def __init__(self):
-        self.calls = []
-        self.metadata = None
-
-    def start(self, active, settle):
-        self.calls.append(f"start {active}")
-
-    def step(self):
-        self.calls.append("step")
-
-    def abandon(self):
-        self.calls.append("abandon")
-
-    def stop(self):
-        self.calls.append("stop")
-
-    def export(self, metadata):
-        self.calls.append("export")
-        self.metadata = metadata
-
 
 @pytest.fixture
 def recording(tmp_path):
-    log = Log()
-    session = RecordingSession(plans.RecordingPlan(folder=str(tmp_path), **PLAN), log)
+    log = FakeProfiler()
+    session = RecordingSession(plans.RecordingPlan(folder=str(tmp_path), **SHORT_PLAN), log)
     return Recorder(session), log, tmp_path
 
 
@@ -96,7 +71,9 @@ def test_the_sidecar_holds_the_calibration_and_what_the_script_describes(recordi
 
 
 def test_a_wait_that_nobody_measures_is_unknown_not_zero(tmp_path):
-    session = RecordingSession(plans.RecordingPlan(folder=str(tmp_path), **PLAN), Log())
+    session = RecordingSession(
+        plans.RecordingPlan(folder=str(tmp_path), **SHORT_PLAN), FakeProfiler()
+    )
     number = 0
     while session.before_step(number):
         number += 1
@@ -126,7 +103,9 @@ def test_an_empty_loader_ends_the_loop(recording):
 
 
 def test_a_plan_comes_back_as_it_was_handed_over(tmp_path, monkeypatch):
-    plan = plans.RecordingPlan(folder=str(tmp_path), stacks=True, workload={"name": "unet"}, **PLAN)
+    plan = plans.RecordingPlan(
+        folder=str(tmp_path), stacks=True, workload={"name": "unet"}, **SHORT_PLAN
+    )
     monkeypatch.setenv(plans.RecordingPlan.VARIABLE, str(plan.save()))
     assert plans.RecordingPlan.current() == plan
     assert plan.steps == 13
@@ -166,10 +145,12 @@ def fresh(tmp_path, monkeypatch):
     """A session of a plan with some of it changed, and what it leaves."""
     monkeypatch.setattr(timed_block, "time", CLOCK)
     monkeypatch.setattr(warm_up, "time", CLOCK)
-    log = Log()
+    log = FakeProfiler()
 
     def start(**changed):
-        return RecordingSession(plans.RecordingPlan(folder=str(tmp_path), **PLAN | changed), log)
+        return RecordingSession(
+            plans.RecordingPlan(folder=str(tmp_path), **SHORT_PLAN | changed), log
+        )
 
     return start, log, lambda: json.loads((tmp_path / "rank0.traceprobe.json").read_text())
 
@@ -297,8 +278,8 @@ def test_a_profiler_makes_no_step_shorter(profiled, after, shorter):
 
 def recorded_with_repeats(folder, steps):
     """What is noted of a recording that may be made again twice."""
-    log = Log()
-    plan = plans.RecordingPlan(folder=str(folder), **{**PLAN, "repeats": 2})
+    log = FakeProfiler()
+    plan = plans.RecordingPlan(folder=str(folder), **{**SHORT_PLAN, "repeats": 2})
     list(Recorder(RecordingSession(plan, log)).steps(range(steps)))
     return log.metadata
 

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from tests.analyses import report_of, runs
+from tests.canaries import CANARY, canary_in_chrome_trace, canary_in_export, canary_in_names
 from tests.cli_runner import environment, spawn
-from tests.test_anonymise import in_names
-from tests.test_privacy import CANARY, in_chrome_trace, in_export
 from traceprobe.anonymise.redact import digest, redact
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.report import Report
@@ -69,7 +68,9 @@ def test_no_canary_in_any_name_is_left(cli, samples, tmp_path, name):
     """A canary in every text of a trace, in every name and in that of the file."""
     data = (samples / name).read_bytes()
     nsys = ".sqlite" in name
-    planted = in_names(in_export(data) if nsys else in_chrome_trace(data), nsys)
+    planted = canary_in_names(
+        canary_in_export(data) if nsys else canary_in_chrome_trace(data), nsys
+    )
     source = tmp_path / f"{CANARY}.{name}"
     source.write_bytes(planted)
     outputs = [argument for kind in ("html", "json", "md") for argument in ("-o", f"a.{kind}")]

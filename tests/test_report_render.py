@@ -10,12 +10,12 @@ import sys
 import zlib
 from collections import Counter
 from functools import cache
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
 
 from tests.lazy import Lazy
+from tests.parsed_page import ParsedPage
 from tests.rendering import html_of, markdown_of, terminal_of
 from tests.report_factory import (
     HOSTILE,
@@ -64,51 +64,6 @@ def report_named(name):
     return made[name]() if name in made else make_report(name)
 
 
-class Page(HTMLParser):
-    """The parts of a page that the tests ask about."""
-
-    VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.ids: list[str] = []
-        self.addresses: list[str] = []
-        self.attributes: set[str] = set()
-        self.json: dict[str, str] = {}
-        self.order: list[str] = []
-        self._open: list[str] = []
-        self._script: str | None = None
-        self.feed(text)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        self.tags[tag] += 1
-        self.attributes.update(values)
-        if identifier := values.get("id"):
-            self.ids.append(identifier)
-        self.addresses += [values[a] or "" for a in ("src", "href") if a in values]
-        if tag not in self.VOID:
-            self._open.append(tag)
-        if values.get("type") == "application/json":
-            self._script = values["id"]
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.VOID:
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-        self._script = None
-
-    def handle_data(self, data: str) -> None:
-        if self._script:
-            self.json[self._script] = data
-
-
 @pytest.fixture(scope="module", params=NAMES, ids=str)
 def case(request: pytest.FixtureRequest) -> tuple[Report, str]:
     report = report_named(request.param)
@@ -122,7 +77,7 @@ def applying(report):
 
 def test_page_is_well_formed_and_holds_its_sections(case):
     report, text = case
-    page = Page(text)
+    page = ParsedPage(text)
     assert not [i for i, n in Counter(page.ids).items() if n > 1]
     expected = {"verdict", "time", "findings", "quality", "provenance"}
     expected |= {"ablation"} if report.ablation else set()
@@ -136,7 +91,7 @@ def test_page_is_well_formed_and_holds_its_sections(case):
 
 def test_page_asks_the_network_for_nothing(case):
     report, text = case
-    page = Page(text)
+    page = ParsedPage(text)
     links = re.findall(r'<a [^>]*href="(https?:[^"]*)"', text)
     pages = {link for link in links if link.startswith(f"{DOCUMENTATION}findings.md#")}
     assert len(pages) == len(applying(report))
@@ -150,7 +105,7 @@ def test_page_asks_the_network_for_nothing(case):
 
 def test_names_cannot_become_markup(case):
     _, text = case
-    page = Page(text)
+    page = ParsedPage(text)
     assert not {a for a in page.attributes if a.startswith("on")}
     charts, timeline = page.json["traceprobe-charts"] != "[]", "canvas" in page.tags
     owners = 'class="owners"' in text
@@ -164,7 +119,7 @@ def read(text):
 
 def test_embedded_report_is_the_report(case):
     report, text = case
-    embedded = Page(text).json["traceprobe-report"]
+    embedded = ParsedPage(text).json["traceprobe-report"]
     assert read(embedded) == read(compact_json(report))
     assert not set("<>&") & set(embedded)
 
@@ -185,7 +140,7 @@ def test_the_chart_specs_are_what_altair_writes():
 @pytest.mark.slow
 def test_charts_are_valid_specs_with_named_data_and_few_marks(case):
     _, text = case
-    payload = json.loads(Page(text).json["traceprobe-charts"])
+    payload = json.loads(ParsedPage(text).json["traceprobe-charts"])
     for chart in payload:
         altair.Chart.from_dict(chart["spec"], validate=True)
         names = set(re.findall(r'"name": "(\w+)"', json.dumps(chart["spec"]))) - {"zoom"}
@@ -248,7 +203,7 @@ SECTIONS = ("verdict", "findings", "timeline", "time", "iterations", "kernels", 
 
 @pytest.mark.parametrize("name", ["io", "communication", "two-ranks", "ablated"])
 def test_the_story_is_told_in_its_order(name):
-    ids = Page(html_of(report_named(name))).ids
+    ids = ParsedPage(html_of(report_named(name))).ids
     places = [ids.index(section) for section in SECTIONS]
     assert places == sorted(places)
 
@@ -293,7 +248,7 @@ def test_a_report_of_an_older_version_still_has_a_page():
         record.pop(field, None)
     for field in ("limit", "skew"):
         record["verdict"].pop(field, None)
-    page = Page(html_of(Report.from_json(json.dumps(record))))
+    page = ParsedPage(html_of(Report.from_json(json.dumps(record))))
     assert set(SECTIONS) <= set(page.ids)
 
 
@@ -328,7 +283,7 @@ def test_straggler_is_always_among_the_ranks_in_detail():
 def test_a_thousand_ranks_stay_one_page():
     report = make_run(1024, straggler=700)
     text = html_of(report)
-    page = Page(text)
+    page = ParsedPage(text)
     (cells,) = (
         c["data"]["cells"]
         for c in json.loads(page.json["traceprobe-charts"])
@@ -449,12 +404,12 @@ def test_long_captures_share_bars_without_mixing_used_and_skipped():
 
 def test_the_page_copies_the_markdown_that_is_written_to_a_file(case):
     report, text = case
-    assert json.loads(Page(text).json["traceprobe-markdown"]) == report.to_markdown()
+    assert json.loads(ParsedPage(text).json["traceprobe-markdown"]) == report.to_markdown()
 
 
 def test_ranks_are_compared_where_there_are_several():
     charts_of = {
-        n: json.loads(Page(html_of(make_run(n))).json["traceprobe-charts"]) for n in (1, 4)
+        n: json.loads(ParsedPage(html_of(make_run(n))).json["traceprobe-charts"]) for n in (1, 4)
     }
     assert "chart-ranks" not in {chart["id"] for chart in charts_of[1]}
     (cells,) = (c["data"]["cells"] for c in charts_of[4] if c["id"] == "chart-ranks")

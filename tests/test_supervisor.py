@@ -14,17 +14,12 @@ import pytest
 
 from tests.cli_runner import MODULE, environment, interruptible
 from tests.conftest import ROOT
+from tests.processes import STAYS, ids_in, is_alive, needs_adoption, wait_until
 from traceprobe.capture.process import launch, program_output, supervised
 from traceprobe.capture.process.launch import RecordingFailed
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux adopts orphans")
+pytestmark = needs_adoption
 
-STAYS = """
-import os, pathlib, signal, sys, time
-def stay():
-    pathlib.Path(sys.argv[1], str(os.getpid())).touch()
-    time.sleep(300)
-"""
 PROGRAMS = {
     "shell-wrapped": "stay()",
     "ignoring SIGTERM": "signal.signal(signal.SIGTERM, signal.SIG_IGN); stay()",
@@ -54,24 +49,6 @@ def command(kind, folder):
     return ["sh", "-c", f"{shlex.join(words)}; true"] if kind == "shell-wrapped" else words
 
 
-def ids(folder):
-    return [int(path.name) for path in (folder / "ids").iterdir()]
-
-
-def alive(process):
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
-
-
 def profile(kind, folder):
     """Begin to record a program."""
     program = command(kind, folder)
@@ -91,7 +68,7 @@ def killed(tmp_path_factory):
     folders = {kind: tmp_path_factory.mktemp("killed") / "run" for kind in PROGRAMS}
     started = {kind: profile(kind, folder) for kind, folder in folders.items()}
     for kind, folder in folders.items():
-        until(lambda kind=kind, folder=folder: len(ids(folder)) == PROCESSES[kind])
+        wait_until(lambda kind=kind, folder=folder: len(ids_in(folder)) == PROCESSES[kind])
     for process in started.values():
         process.kill()
     for process in started.values():
@@ -103,7 +80,7 @@ def killed(tmp_path_factory):
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_no_process_outlives_a_traceprobe_that_was_killed(killed, kind):
     folder = killed[kind]
-    until(lambda: not any(map(alive, ids(folder))), seconds=30)
+    wait_until(lambda: not any(map(is_alive, ids_in(folder))), seconds=30)
     assert list((folder / "out").iterdir()) == []
 
 
@@ -116,14 +93,14 @@ def test_no_process_outlives_a_traceprobe_that_was_killed(killed, kind):
 def test_an_order_to_end_reaches_every_process(tmp_path, number, code):
     folder = tmp_path / "run"
     process = profile("daemonised", folder)
-    until(lambda: len(ids(folder)) == 2)
+    wait_until(lambda: len(ids_in(folder)) == 2)
     process.send_signal(number)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)  # an impatient one does not leave the work half done
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
     assert b"Traceback" not in said
-    assert not any(map(alive, ids(folder)))
+    assert not any(map(is_alive, ids_in(folder)))
     assert not (folder / "out").exists()
 
 
@@ -155,8 +132,8 @@ def test_children_that_stay_when_a_program_ends_are_ended(tmp_path):
     script = Path(program[1])
     script.write_text(script.read_text().replace("os.wait()\nstay()", "os.wait()"))
     ran(tmp_path, program)
-    assert len(ids(folder)) == 1
-    assert not any(map(alive, ids(folder)))
+    assert len(ids_in(folder)) == 1
+    assert not any(map(is_alive, ids_in(folder)))
 
 
 def test_children_that_end_by_themselves_soon_are_let_be(tmp_path):
@@ -219,7 +196,7 @@ def test_a_supervisor_that_is_killed_takes_the_program_with_it(tmp_path):
     Path(program[1]).write_text(STAYS + "os.kill(os.getppid(), signal.SIGKILL); stay()")
     with pytest.raises(RecordingFailed, match="watches over the program was killed"):
         ran(tmp_path, program)
-    until(lambda: not any(map(alive, ids(folder))))
+    wait_until(lambda: not any(map(is_alive, ids_in(folder))))
 
 
 @pytest.fixture
@@ -258,5 +235,5 @@ def test_systems_that_lack_what_it_takes_end_the_group(tmp_path, supervised_by, 
     program = command("forked", folder)
     waits = f"while [ $(ls {folder}/ids | wc -l) -lt 4 ]; do sleep 0.05; done"
     ran(tmp_path, ["sh", "-c", f"{shlex.join(program)} & {waits}; exit 0"])
-    assert len(ids(folder)) == 4
-    assert not any(map(alive, ids(folder)))
+    assert len(ids_in(folder)) == 4
+    assert not any(map(is_alive, ids_in(folder)))

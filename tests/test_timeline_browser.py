@@ -12,8 +12,9 @@ import pytest
 import traceprobe
 from tests.browsing import AXE, browser, tabs
 from tests.builders import pictures as made
+from tests.drawn_timelines import PIXELS, SETTLED, report_with_pictures, window_shown
 from tests.rendering import html_of
-from tests.report_factory import make_report, make_run
+from tests.report_factory import make_report
 from traceprobe.model.taxonomy import IDLE_CAUSES, PARTITION
 from traceprobe.render.colours import CLASS_COLOURS
 
@@ -30,21 +31,6 @@ CANVASES = {
     "two-ranks": made.two_ranks,
     "tiny": lambda: [made.tiny_kernels()],
 }
-CLOCK = 10_000
-
-
-def report_of(canvases):
-    """A report whose ranks have these pictures; the clock of the second is ahead by `CLOCK`."""
-    report = make_report("overhead") if len(canvases) == 1 else make_run(len(canvases))
-    ranks = []
-    for n, (rank, canvas) in enumerate(zip(report.ranks, canvases, strict=True)):
-        windows = [canvas.window(start=500 + n * CLOCK)]
-        if n == 0 and len(canvases) == 1:
-            windows.append(canvas.window(why="slowest", iteration=7, start=10**9))
-        picture = canvas.picture(*windows, clock=-n * CLOCK)
-        assert [*picture.problems()] == []
-        ranks.append(msgspec.structs.replace(rank, picture=picture))
-    return msgspec.structs.replace(report, ranks=ranks)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +42,9 @@ def drawn():
 def files(tmp_path_factory, drawn):
     folder = tmp_path_factory.mktemp("timelines")
     for name, canvases in drawn.items():
-        (folder / f"{name}.html").write_text(html_of(report_of(canvases)), encoding="utf-8")
+        (folder / f"{name}.html").write_text(
+            html_of(report_with_pictures(canvases)), encoding="utf-8"
+        )
     io = (folder / "io.html").read_text(encoding="utf-8")
     second = list(re.finditer(r'"parts":\{"data":"', io))[1].end()
     half = f"{io[:second]}AAAAAAAA{io[second + 8 :]}"
@@ -96,19 +84,6 @@ def until(page, condition):
     pytest.fail(f"never: {condition}")
 
 
-SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-PIXELS = """([top, height]) => {
-    const canvas = document.querySelector("canvas.timeline");
-    const { data } = canvas.getContext("2d").getImageData(0, top, canvas.width, height);
-    const found = {};
-    for (let i = 0; i < data.length; i += 4) {
-        const hex = [0, 1, 2].map((k) => data[i + k].toString(16).padStart(2, "0")).join("");
-        found[`#${hex}`] = (found[`#${hex}`] ?? 0) + 1;
-    }
-    return found;
-}"""
-
-
 def shares_in_pixels(page):
     """What each class has of the pixels of the partition, by rank."""
     page.evaluate(SETTLED)
@@ -133,19 +108,14 @@ def shares_of(canvas, low, high):
     return found
 
 
-def shown(page):
-    canvas = page.locator("canvas.timeline")
-    return tuple(int(canvas.get_attribute(f"data-{end}")) for end in ("from", "to"))
-
-
 @pytest.mark.parametrize("name", CANVASES)
 @pytest.mark.parametrize("zoom", [1, 7, 90])
 def test_what_is_drawn_of_each_class_is_its_share_at_any_zoom(visit, drawn, name, zoom):
     page = visit(name)
-    whole = shown(page)[1]
+    whole = window_shown(page)[1]
     middle, half = whole * 0.71, whole / zoom / 2
     page.evaluate("([a, b]) => { timeline.show(a, b); }", [middle - half, middle + half])
-    low, high = shown(page)
+    low, high = window_shown(page)
     assert (high - low) * zoom == pytest.approx(whole, rel=0.01)
     for rank, found in shares_in_pixels(page).items():
         exact = shares_of(drawn[name][rank], low, high)
@@ -221,7 +191,7 @@ def test_pages_are_silent_and_ask_for_nothing(visit):
 def test_the_keyboard_reaches_every_fact(visit):
     page = visit("io")
     canvas = page.locator("canvas.timeline")
-    whole = shown(page)
+    whole = window_shown(page)
     canvas.focus()
     page.keyboard.press("n")
     assert "idle: waiting for data" in page.locator(".timeline-status").inner_text()
@@ -237,9 +207,9 @@ def test_the_keyboard_reaches_every_fact(visit):
     for fact in ("Memcpy HtoD", "8 ms", "38.5 MB", "500 µs before it began, by the step thread"):
         assert fact in told
     page.keyboard.press("f")
-    assert shown(page)[1] - shown(page)[0] < whole[1]
+    assert window_shown(page)[1] - window_shown(page)[0] < whole[1]
     page.keyboard.press("Home")
-    assert shown(page) == whole
+    assert window_shown(page) == whole
     page.keyboard.press("Escape")
     assert not details.is_visible()
     page.keyboard.press("Tab")
@@ -248,24 +218,24 @@ def test_the_keyboard_reaches_every_fact(visit):
 
 def test_keys_zoom_and_move(visit):
     page = visit("io")
-    whole = shown(page)
+    whole = window_shown(page)
     told = page.locator(".timeline-range").inner_text()
     assert re.match(r"[\d.]+ to [\d.]+ ms \(", told)
     assert max(map(len, re.findall(r"\.(\d+)", told))) <= 2  # of tens of ms
     page.locator("canvas.timeline").focus()
     page.keyboard.press("+")
     page.keyboard.press("+")
-    near = shown(page)
+    near = window_shown(page)
     assert whole[0] < near[0] < near[1] < whole[1]
     page.keyboard.press("ArrowRight")
-    moved = shown(page)
+    moved = window_shown(page)
     assert moved[0] > near[0]
     assert moved[1] - moved[0] == pytest.approx(near[1] - near[0], abs=2)
     page.keyboard.press("a")
-    assert shown(page) == pytest.approx(near, abs=2)
+    assert window_shown(page) == pytest.approx(near, abs=2)
     page.keyboard.press("s")
     page.keyboard.press("-")
-    assert shown(page) == pytest.approx(whole, abs=4)
+    assert window_shown(page) == pytest.approx(whole, abs=4)
 
 
 def at(page, share, top):
@@ -278,24 +248,24 @@ def at(page, share, top):
 
 def test_mouse_zooms_moves_and_pins(visit):
     page = visit("io")
-    whole = shown(page)
+    whole = window_shown(page)
     page.mouse.move(*at(page, 0.6, 30))
     page.mouse.wheel(0, 40)
     page.evaluate(SETTLED)
-    assert shown(page) == whole  # the bare wheel scrolls the page
+    assert window_shown(page) == whole  # the bare wheel scrolls the page
     page.mouse.move(*at(page, 0.6, 30))
     page.keyboard.down("Shift")
     page.mouse.wheel(0, -200)
     page.keyboard.up("Shift")
     until(page, f"Number(document.querySelector('canvas.timeline').dataset.to) < {whole[1]}")
-    near = shown(page)
+    near = window_shown(page)
     page.mouse.move(*at(page, 0.6, 30))
     page.mouse.down()
     page.mouse.move(*at(page, 0.5, 30), steps=4)
     page.mouse.up()
-    assert shown(page)[0] > near[0]
+    assert window_shown(page)[0] > near[0]
     page.mouse.dblclick(*at(page, 0.5, 30))
-    assert shown(page) == whole
+    assert window_shown(page) == whole
     page.mouse.move(*at(page, 0.2, 36))
     assert "idle: waiting for data" in page.locator(".tip").inner_text()
     page.mouse.click(*at(page, 0.2, 36))
@@ -315,7 +285,7 @@ def fingers(page):
 
 def test_fingers_zoom_and_move(visit):
     page = visit("io", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    whole = shown(page)
+    whole = window_shown(page)
     x, y = at(page, 0.0, 60)
     touch = fingers(page)
     touch("touchStart", (x + 150, y))
@@ -323,14 +293,14 @@ def test_fingers_zoom_and_move(visit):
     touch("touchMove", (x + 120, y), (x + 240, y))
     touch("touchMove", (x + 90, y), (x + 270, y))
     touch("touchEnd")
-    near = shown(page)
+    near = window_shown(page)
     assert near[1] - near[0] == pytest.approx((whole[1] - whole[0]) / 3, rel=0.1)
     assert near[0] < 0.5 * whole[1] < near[1]
     touch("touchStart", (x + 200, y))
     for by in (20, 40, 60):
         touch("touchMove", (x + 200 - by, y))
     touch("touchEnd")
-    assert shown(page)[0] > near[0]
+    assert window_shown(page)[0] > near[0]
 
 
 MARKED = """(share) => {
@@ -355,12 +325,12 @@ def test_a_stretch_is_measured(visit):
 
 def test_an_address_leads_to_a_view_and_follows_it(visit):
     page = visit("io", anchor="#t=10.5-30.25&rank=0&window=slowest")
-    assert shown(page) == (10_500_000, 30_250_000)
+    assert window_shown(page) == (10_500_000, 30_250_000)
     assert page.locator("canvas.timeline").get_attribute("data-window") == "slowest"
     assert page.locator(".timeline-windows input:checked").get_attribute("value") == "slowest"
     page.locator("canvas.timeline").focus()
     page.keyboard.press("ArrowRight")
-    low, high = shown(page)
+    low, high = window_shown(page)
     until(page, "!location.hash.includes('10.5-')")
     hash = page.evaluate("location.hash")
     assert f"t={low / 1e6:.6f}-{high / 1e6:.6f}" in hash
@@ -375,7 +345,7 @@ def test_an_address_leads_to_a_view_and_follows_it(visit):
 @pytest.mark.parametrize("hash", ["#t=-", "#t=9-1", "#t=1e9-2e9&rank=x", "#window=none", "#t=%E0"])
 def test_a_wrong_address_shows_everything(visit, hash):
     page = visit("io", anchor=hash)
-    assert shown(page) == (0, 100 * MS)
+    assert window_shown(page) == (0, 100 * MS)
     assert page.logged == []
 
 
@@ -405,7 +375,7 @@ def test_buttons_elsewhere_light_up_classes_and_lead_to_times(visit):
     assert CLASS_COLOURS["forward"] in shares_in_pixels_of(page)
     page.get_by_role("button", name="0:62000500-70000500").click()
     page.wait_for_selector(".timeline-details:visible")
-    assert shown(page) == (58 * MS, 74 * MS)
+    assert window_shown(page) == (58 * MS, 74 * MS)
     assert "host-to-device 100.0 %" in page.locator(".timeline-details").inner_text()
     page.get_by_role("button", name="0:9000000000").click()
     page.wait_for_selector(".timeline-status:has-text('none of the iterations')")
