@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ import pytest
 from tests.cli_runner import environment
 from tests.conftest import CORPUS_FILES, HEAVY, ROOT
 
+OF_A_TEST_MODULE = re.compile(r"^ *(?:from|import) tests\b.*\btest_\w+", re.MULTILINE)
+"""An import of one, or from one."""
 WATCH = """
 import cProfile
 import pstats
@@ -49,6 +52,15 @@ def test_collecting_imports_nothing_that_takes_long(request):
 def test_one_worker_goes_through_the_corpus(request):
     files = {i.path.stem for i in request.session.items if "corpus_row" in i.fixturenames}
     assert files <= {f"test_{name}" for name in CORPUS_FILES}
+
+
+def test_no_test_module_is_a_library():
+    """What several of them need stands in a module of its own, beside them."""
+    known = "from tests.test_cli import x\nimport tests.test_cli\n  from tests import test_cli"
+    assert len(OF_A_TEST_MODULE.findall(known)) == 3
+    sources = [path for name in ("tests", "benchmarks") for path in (ROOT / name).rglob("*.py")]
+    found = {path.name: OF_A_TEST_MODULE.findall(path.read_text("utf-8")) for path in sources}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 @pytest.mark.slow
