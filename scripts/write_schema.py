@@ -131,6 +131,7 @@ OPTIONAL = {
     ("LongIterations", "period"),
     ("LongIterations", "timed_long"),
     ("LongIterations", "timed_steps"),
+    ("LongIterations", "mean_step_ms"),
     ("Run", "late_ranks"),
     ("Run", "straggler_wait_ns"),
     ("Run", "links"),

@@ -217,6 +217,37 @@ def test_what_no_other_step_takes_stays_left_out(timed):
     assert "it happened once" in finding(report).evidence[1]
 
 
+def evaluate_once(program, k):
+    """One evaluation among those that are recorded; its outputs are copied to the host."""
+    if k == 7:
+        program.kernels([f"forward_{i}" for i in range(20)], ns=500_000)
+        program.copy_out(500 << 20, 10 * MS)
+
+
+@pytest.mark.parametrize(
+    ("unprofiled", "recurs"),
+    [(1.25, True), (1.15, False), (0.9, False), (None, False), (9.0, False)],
+    ids=["longer", "hardly", "shorter", "not known", "than one in three makes it"],
+)
+def test_a_mean_step_longer_than_regular_ones_with_a_profiler_tells_that_it_recurs(
+    unprofiled, recurs
+):
+    program = program_of_steps(evaluate_once)
+    regular = report_of(program).ranks[0].long.regular_ms
+    step_ms = None if unprofiled is None else unprofiled * regular
+    report = traceprobe.analyze(program.trace(), traceprobe.Options(unprofiled_step_ms=step_ms))
+    (long,) = [rank.long for rank in report.ranks]
+    assert long.once is not recurs
+    found = finding(report)
+    assert (found.saving_ms_per_step is not None) is recurs
+    if recurs:
+        assert long.mean_step_ms == pytest.approx(step_ms)
+        assert "more than the others do with it" in found.evidence[2]
+        assert found.saving_ms_per_step <= step_ms
+    else:
+        assert long.mean_step_ms is UNSET
+
+
 def test_a_regular_step_without_the_profiler_is_told_from_the_mean_one():
     report = report_with(program_of_steps(save(7)), noted([2.0] * 10 + [900.0] + [2.0] * 9))
     assert "(2.00 ms without the profiler)" in report.verdict.headline
@@ -495,6 +526,24 @@ def test_the_start_of_an_epoch_is_not_told_by_steps_that_are_as_long():
 def test_what_recurs_has_a_period_and_what_happened_once_has_none(at, every, once):
     found = long_iterations(account([30 if k in at else 10 for k in range(20)]))
     assert (found.windows.tolist(), found.every, found.once) == (at, every, once)
+
+
+@pytest.mark.parametrize(
+    ("passes", "update", "long"),
+    [(20, 1.0, False), (20, 1.05, False), (20, 2.0, True), (9, 1.0, True), (20, 0.0, True)],
+    ids=["input", "nearly", "slower GPU", "mostly idle", "no update seen"],
+)
+def test_kernels_that_take_longer_are_those_of_a_longer_input_if_the_update_is_as_fast(
+    passes, update, long
+):
+    """Of 30 and 10 ms; three sequence lengths in turn were one extra piece of work."""
+    found = account([30 if k == 4 else 10 for k in range(9)])
+    regular = 9 - (update > 0)
+    more = np.where(np.arange(9) == 4, passes, 0)
+    found.exclusive["forward"] = (regular // 2 + more // 2) * np.ones(9, dtype=np.int64)
+    found.exclusive["backward"] = (regular // 2 + more - more // 2) * np.ones(9, dtype=np.int64)
+    found.exclusive["optimizer"] = np.where(np.arange(9) == 4, update, min(update, 1.0))
+    assert (long_iterations(found) is not None) is long
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.garbage_collection import LESS_COLLECTING
@@ -35,6 +35,11 @@ _FORWARD = (
     "They run forward work without a backward pass: evaluation, or rollouts. Do that less often, "
     "on fewer batches, or in another process."
 )
+_OUTPUTS = (
+    "They run forward work without a backward pass, and copy what comes of it to the host: reduce "
+    "it on the GPU before (`argmax`, sums; `preprocess_logits_for_metrics` of `transformers`), or "
+    "evaluate less often."
+)
 _OTHER = (
     "Look at what the loop does every so many steps. Do it less often, or in the background: "
     "evaluation, loading, checkpoints, logging, garbage collection, recompilation "
@@ -56,7 +61,8 @@ _UNKNOWN = (
     "take beyond the others, per step, no more than without the profiler where that is known; "
     "nothing where it happened once, or where they have no period and run no more operations than "
     "the others. Where steps without the profiler are as long, these count too, and show that it "
-    "recurs; so does a period of the loop of which too few steps were timed. Nothing, too, where "
+    "recurs; so does a period of the loop of which too few steps were timed, and a mean step "
+    "without the profiler that is 1.2 times as long as a regular one with it. Nothing, too, where "
     "other programs took more of a busy machine, by what a recording read, and neither a distance "
     "nor more operations point to the program. Other findings are only about the other iterations.",
     verify="Time the loop without evaluation, checkpoints and logging.",
@@ -93,6 +99,7 @@ def long_iterations(evidence: Evidence) -> Answer:
             unsaved
             or f"that is {significant(ms)} ms per step ({percent(share)} of the mean step)"
             + slowed,
+            _recurring(found),
             f"more in each of them: {', '.join(told)}" if told else "",
         ],
         None if unsaved else Saving(round(saved, 6)),
@@ -122,9 +129,20 @@ def _which(found: LongIterations, among: int) -> str:
     """Which they are; `among` counts the others too."""
     if found.every is not None:
         return f"every {ordinal(found.every)} iteration"
-    if found.once and len(found.indices) == 1:
+    alone = found.once or found.mean_step_ms is not UNSET
+    if alone and len(found.indices) == 1:
         return f"iteration {found.indices[0]}"
     return how_many(found, among)
+
+
+def _recurring(found: LongIterations) -> str:
+    """That the mean of steps without the profiler tells that they recur; empty if not."""
+    if isinstance(found.mean_step_ms, UnsetType):
+        return ""
+    return (
+        f"steps without the profiler take {significant(found.mean_step_ms)} ms, more than the "
+        "others do with it, so that such iterations recur"
+    )
 
 
 def _unsaved(found: LongIterations) -> str:
@@ -170,6 +188,8 @@ def _advice(evidence: Evidence, found: LongIterations, fills: Sequence[str], uns
     """
     work = found.more_work or {}
     for name in fills:
+        if name == "d2h" and "forward" in work and "backward" not in work:
+            return _OUTPUTS
         if name in _ADVICE:
             return _ADVICE[name]
         if name == "idle_data_wait":

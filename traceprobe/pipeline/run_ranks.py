@@ -24,6 +24,7 @@ from traceprobe.timeline.collective_matching import match_transfers
 from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
 from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
+from traceprobe.verdict.recurring import with_mean_step
 
 
 class ClosedDetails(msgspec.Struct, frozen=True):
@@ -83,6 +84,11 @@ class RunRanks(msgspec.Struct, frozen=True):
         listed = self.regular_details[place].packed.operators()
         steps = self.regular[place].summary.steps
         return {} if listed is UNSET else {each.name: pace(each, steps) for each in listed}
+
+    def with_mean_step(self, step_ms: float | None, notable: float) -> RunRanks:
+        """The same, whose long iterations recur where the step without a profiler tells that."""
+        every = [with_mean_step(rank, step_ms, notable) for rank in self.every]
+        return replace(self, every=every)
 
     def with_timed_waits(
         self, waits_ns: Mapping[int, float], others_ns: Mapping[int, float]

@@ -123,6 +123,9 @@ class LongIterations(msgspec.Struct, frozen=True, kw_only=True):
     """Among how many, as `timed_long`."""
     period: int | msgspec.UnsetType = msgspec.UNSET
     """Steps after which the loop repeats itself, where that alone tells that they recur."""
+    mean_step_ms: float | msgspec.UnsetType = msgspec.UNSET
+    """Step without the profiler, mean, where that alone tells that they recur: it is longer than
+    the others are with it."""
 
     def share(self, among: int) -> float:
         """Part of the steps that are long, of those recorded and those timed without the profiler.

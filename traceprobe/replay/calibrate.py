@@ -55,11 +55,12 @@ class HostBelief(msgspec.Struct, frozen=True):
 
     Args:
         factor: what host time between launches is without the profiler, likeliest. error: its
-            standard error.
+            standard error. most: what it is at most.
     """
 
     factor: float
     error: float
+    most: float = MOST_HOST
 
 
 PROFILED_HOST = {"kineto": HostBelief(FIXED.host_usual, 0.15), "nsys": HostBelief(0.85, 0.1)}
@@ -94,7 +95,7 @@ class Calibrated(msgspec.Struct, frozen=True):
 
 def calibrate(schedules: Sequence[RankSchedule], step_ns: float, belief: HostBelief) -> Calibrated:
     """The schedules, scaled so that they take `step_ns`."""
-    factors = np.linspace(0.0, MOST_HOST, HOSTS + 1)
+    factors = np.linspace(0.0, belief.most, HOSTS + 1)
     paces = HELD_UP if _held_up_ns(schedules) > MATTERS * step_ns else (1.0,)
     shapes: Shapes = {}
     scaled = (_with_host(schedules, f, pace) for pace in paces for f in factors)

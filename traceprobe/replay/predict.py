@@ -223,6 +223,12 @@ def now_ms(report: Report) -> float:
 
 
 def _host_belief(report: Report) -> HostBelief:
+    """What the host's factor may be.
+
+    No host is slower without a profiler: a step that is longer without one has other reasons.
+    """
     effect = report.quality.observer_effect
-    recorded = effect is None or effect.other_conditions
-    return AS_RECORDED if recorded else PROFILED_HOST[report.inputs[0].format]
+    if effect is None or effect.other_conditions:
+        return AS_RECORDED
+    profiled = PROFILED_HOST[report.inputs[0].format]
+    return replace(profiled, most=1.0) if effect.ratio <= 1 else profiled

@@ -24,6 +24,8 @@ from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.partition import class_of_op
 
+_PASSES = ("forward", "backward", "recompute")
+
 
 class LongIterations(msgspec.Struct, frozen=True):
     """The long ones among the used iterations of a device.
@@ -116,6 +118,8 @@ def long_iterations(
     working = long & np.any([n > n[~long].max() for n in counts.values()], axis=0)
     # Beside some that run more, one that runs the same more slowly is only that.
     long = working if working.any() else long
+    if not working.any() and _has_longer_input(account, used, long):
+        return None
     windows, rest = used[long], used[~long]
     extra_ns = round(float(length[long].sum() - long.sum() * length[~long].mean()))
     if extra_ns <= 0:  # they work more, and wait so much less
@@ -147,6 +151,21 @@ def long_iterations(
         timed=len(timed.ns) if timed is not None and beside else 0,
         period=period,
     )
+
+
+def _has_longer_input(account: DeviceTimeline, used: Int64s, long: Bools) -> bool:
+    """Whether long iterations are so because each kernel of their passes takes longer.
+
+    So it is with longer sequences or larger batches. A clock that falls, or a neighbour on the GPU,
+    slows the update of the parameters as well, which takes as long whatever the input.
+    """
+    spent = {name: account.exclusive[name][used] for name in (*_PASSES, "optimizer")}
+    passes = np.sum([spent[name] for name in _PASSES], axis=0)
+    length = np.diff(account.edges)[used]
+    more = passes[long].mean() - passes[~long].mean()
+    update = spent["optimizer"]
+    as_fast = 0 < update[long].max() <= CLOCK_CHANGED * update[~long].mean()
+    return bool(as_fast and 2 * more > length[long].mean() - length[~long].mean())
 
 
 def _beside(timed: TimedSteps, account: DeviceTimeline, regular: Int64s, extra_ns: float) -> int:

@@ -524,6 +524,12 @@ class Constants(msgspec.Struct, frozen=True):
         "what long iterations do more is reported",
         "chosen: a tenth",
     ] = 0.1
+    mean_recurs: Annotated[
+        float,
+        "ratio",
+        "a long iteration recurs: a mean step without the profiler over a regular one with it",
+        "chosen: a fifth, above how much a shared host's pace varies between two blocks",
+    ] = 1.2
     norm_conversions: Annotated[
         float,
         "ratio",
