@@ -101,6 +101,22 @@ def test_a_step_that_one_rank_cannot_use_is_left_out():
     assert (found.count, found.steps) == (4, 4)
 
 
+@pytest.mark.parametrize(
+    ("other", "waited"),
+    [
+        ({"cut": (1, 2)}, [2_000] * 5),
+        ({"steps": range(2, STEPS)}, [2_000] * 5),
+        ({"steps": range(100, 100 + STEPS)}, None),
+    ],
+    ids=["left out", "not recorded", "none in common"],
+)
+def test_a_step_that_a_rank_lacks_waits_for_it_beyond_what_its_collectives_transfer(other, waited):
+    """What it lasts longer in such a step is no more transfer than in the others."""
+    found = waits_between(scenario_of_rank(0, *EARLY), scenario_of_rank(1, *LATE, **other))
+    assert (None if found is None else list(found.exposed_wait[0])) == waited
+    assert found is None or found.wait_ns[0] == found.steps * 2_000
+
+
 def test_steps_whose_names_recur_are_matched_in_their_order():
     steps = range(20)
     early, late = [(t, 5_000) for t in (2_000, 2_100, 2_200)], [(4_000, 5_000)] * 3
