@@ -136,6 +136,7 @@ OPTIONAL = {
     ("Run", "straggler_wait_ns"),
     ("Run", "links"),
     ("CollectiveGroup", "channels"),
+    ("CollectiveGroup", "forward"),
     ("Rank", "timed_wait_ms"),
     ("Run", "overview"),
     ("Run", "unseen_skew_ms"),

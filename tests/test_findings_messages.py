@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tests import records
@@ -10,6 +11,7 @@ from tests.evidence import evidence, finding_of, outcome_of
 from tests.records import communication, step
 from tests.report_factory import make_collectives
 from traceprobe.findings.message_advice import remedy
+from traceprobe.records.repeated_collectives import RepeatedCollectives
 from traceprobe.records.summary import CollectiveGroup
 from traceprobe.replay.scenario import Changes
 
@@ -22,6 +24,7 @@ def talking(all_reduces, collectives=None, size=None, share=100):
     return records.rank(parts, communication=mine, collectives_per_step=count)
 
 
+EACH_PASS = RepeatedCollectives(passes=4, reduced_ns=75, gathered_ns=0, all_ns=100)
 PREDICTED = {"predicted_all_reduces_per_step": 8}
 
 
@@ -108,6 +111,33 @@ def test_buckets_are_advised_by_what_they_can_hide(parts, total, words):
     busy = {**rank.summary.busy_ns, "communication": total * records.MS * records.STEPS}
     rank = replace(rank, summary=replace(rank.summary, busy_ns=busy))
     assert words in finding_of("communication-exposed", rank).advice
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "of_layers"),
+    [(4, 4, True), (4, 12, True), (4, 13, False), (3, 3, False), (0, 8, False)],
+    ids=["half", "a quarter", "fewer", "a loss and what else", "gradients"],
+)
+def test_sums_of_layers_are_not_hidden_by_buckets(forward, backward, of_layers):
+    rank = records.rank({"forward": 300, "backward": 300, "communication": 100})
+    sums = make_collectives(None, forward + backward, records.STEPS)
+    sums = replace(sums, forward=forward * records.STEPS or UNSET)
+    rank = replace(rank, summary=replace(rank.summary, collectives=[sums]))
+    found = remedy(evidence(rank), 100.0, small=False, overlap_pct=0.0)
+    assert ("tensor parallelism" in found.first) is of_layers
+    assert (found.changes is None) is of_layers
+
+
+@pytest.mark.parametrize(
+    ("passes", "repeated", "too_long"),
+    [(UNSET, UNSET, False), (2, UNSET, False), (4, UNSET, True), (4, EACH_PASS, False)],
+    ids=["one pass", "still longer", "of four passes", "each communicates"],
+)
+def test_only_the_pass_that_communicates_hides_it(passes, repeated, too_long):
+    rank = records.rank({"backward": 300, "communication": 100})
+    summary = replace(rank.summary, micro_batches=passes, repeated_collectives=repeated)
+    found = remedy(evidence(replace(rank, summary=summary)), 100.0, small=False, overlap_pct=0.0)
+    assert ("longer than the backward pass" in found.then) is too_long
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
@@ -43,6 +44,13 @@ FORWARD_ONLY = Remedy(
     "These steps have no backward pass and no update, so no gradients are sent: the model itself "
     "communicates, for example in tensor, sequence or expert parallelism. Use fewer GPUs, or GPUs "
     "connected by NVLink, and give each rank more work.",
+    gradients=False,
+)
+OF_LAYERS = Remedy(
+    "Part of it is reduced in the forward pass, so the model itself communicates, as in tensor "
+    "parallelism: the next layer needs each sum, and buckets hide none of them. Split the model "
+    "over fewer GPUs, or GPUs connected by NVLink, give each rank more work, or compute another "
+    "part of the batch meanwhile.",
     gradients=False,
 )
 EXCHANGE = Remedy(
@@ -152,6 +160,8 @@ def _fitting(
         return FORWARD_ONLY
     if _mostly(exposed, *EXCHANGED):
         return EXCHANGE
+    if _reduces_forward(evidence):
+        return OF_LAYERS
     barely = overlap_pct < FIXED.barely_overlapped
     if _mostly(exposed, *SHARDED):
         at_once = barely and 0 < per_step(evidence, "all_gather") <= FIXED.gathers_of_a_unit
@@ -160,10 +170,37 @@ def _fitting(
         if _mostly_broadcasts(evidence):
             return FLAT
         return FEWER_AND_EARLIER if barely else FEWER
-    backward = evidence.busy_ms("backward", "recompute")
+    backward = evidence.busy_ms("backward", "recompute") / _passes_without_sync(evidence)
     if 0 < backward < transfer_ms:
         return TOO_LONG
     return EARLIER if barely else OVERLAP
+
+
+def _reduces_forward(evidence: Evidence) -> bool:
+    """Whether layers add up what their ranks have: several sums of a step are in its forward pass.
+
+    One or two of a step may be of a loss, or of how many samples a batch has.
+    """
+    reduced = forward = 0.0
+    for rank in evidence.ranks:
+        for group in rank.summary.collectives:
+            if group.operation == "all_reduce" and not isinstance(group.forward, UnsetType):
+                reduced += group.count
+                forward += group.forward
+    steps = sum(rank.summary.steps for rank in evidence.ranks)
+    return forward >= max(FIXED.sums_of_layers * steps, FIXED.forward_sums * reduced)
+
+
+def _passes_without_sync(evidence: Evidence) -> int:
+    """Backward passes before an update, of which the last alone may have communication beside it.
+
+    Where each of them communicates all of them do.
+    """
+    summaries = [rank.summary for rank in evidence.ranks]
+    if any(summary.repeated_collectives is not UNSET for summary in summaries):
+        return 1
+    known = [s.micro_batches for s in summaries if not isinstance(s.micro_batches, UnsetType)]
+    return max(known, default=1) if len(known) == len(summaries) else 1
 
 
 def _hidden(

@@ -62,6 +62,7 @@ def collective_record(
         algbw_at_least_gbps=_scaled(least, 1.0),
         busbw_at_least_gbps=_scaled(least, factor),
         channels=group.channels if channels and group.channels is not None else UNSET,
+        forward=group.forward or UNSET,
     )
 
 

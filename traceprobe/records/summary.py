@@ -108,6 +108,8 @@ class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True):
     channels: int | msgspec.UnsetType = msgspec.UNSET
     """Blocks of its kernels at most, each of which drives a channel of NCCL; not there where the
     trace does not say."""
+    forward: int | msgspec.UnsetType = msgspec.UNSET
+    """Those of them launched in a forward pass; not there where none is."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""

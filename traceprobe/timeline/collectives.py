@@ -13,6 +13,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from traceprobe.model.codes import UNKNOWN, Kind, Operation
+from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, intersect, per_window, union
@@ -39,6 +40,7 @@ class CollectiveGroup(msgspec.Struct, frozen=True):
         dtype: of what a reduction adds up; None where it is none, or the kernels do not tell.
         channels: blocks of its kernels, at most, each of which drives a channel of NCCL; None where
             the trace does not say.
+        forward: those of them launched in a forward pass.
     """
 
     operation: Operation
@@ -55,6 +57,7 @@ class CollectiveGroup(msgspec.Struct, frozen=True):
     complete: bool = False
     dtype: str | None = None
     channels: int | None = None
+    forward: int = 0
 
     def rate(self, total_ns: int | None, count: int) -> float | None:
         """Bytes of `count` messages per ns of `total_ns`, which is GB/s; None where unknown."""
@@ -119,6 +122,7 @@ def _group(part: pl.DataFrame, timeline: DeviceTimeline, computing: Intervals) -
         overlapped_ns=int(hidden.sum()),
         duration_ns=int((inside["t1"] - inside["t0"]).sum()),
         channels=_channels(inside) if operation not in _NO_CHANNELS else None,
+        forward=int((inside["phase"] == int(Phase.FORWARD)).sum()),
     )
 
 

@@ -557,6 +557,18 @@ class Constants(msgspec.Struct, frozen=True):
     barely_overlapped: Annotated[
         float, "%", "communication and computation take turns", "`notable`"
     ] = 5.0
+    sums_of_layers: Annotated[
+        float,
+        "per step",
+        "layers add up what their ranks have: sums in the forward pass, from so many on",
+        "chosen: a loss and a count of samples are two",
+    ] = 4
+    forward_sums: Annotated[
+        float,
+        "share of all sums",
+        "the same; beside those of gradients",
+        "Megatron's layers reduce twice forward and twice backward: half",
+    ] = 0.25
     many_messages: Annotated[
         float,
         "per step",
