@@ -13,6 +13,7 @@ from tests import records
 from tests.analyses import report_of, runs
 from tests.builders import kineto, memory, nsight
 from tests.builders.loop import Loop
+from tests.builders.program import Program
 from tests.builders.scenario import Script
 from tests.schedules import schedule, task
 from traceprobe.compare.run import observe
@@ -463,6 +464,39 @@ def test_a_loader_is_not_waited_for_outside_of_its_ranges():
     host = replace(rank.summary.host, loader_in_workers=True)
     named = replace(rank, summary=replace(rank.summary, host=host))
     assert not prepare(replace(report, ranks=[named])).late_loader
+
+
+@pytest.mark.parametrize(("unprofiled", "least"), [(7.0, 6.0), (5.5, 0.0)])
+def test_no_change_of_the_host_makes_a_step_shorter_than_its_kernels(unprofiled, least):
+    """Unless the kernels were faster without the profiler, as of a GPU whose clock had fallen."""
+    program = Program()
+    for k in range(8):
+        with program.range(f"step {k}"):
+            program.kernels([f"forward_{i}" for i in range(3)], ns=1_000_000)
+            program.kernels([f"backward_{i}" for i in range(3)], ns=1_000_000, backward=True)
+            program.wait().sleep(3_500_000)
+    known = traceprobe.Options(unprofiled_step_ms=unprofiled)
+    run = prepare(traceprobe.analyze(program.trace(), known))
+    without = predict(run, Changes(removed=frozenset({"host"}))).predicted
+    assert without >= least
+    assert predict(run, Changes()).predicted == pytest.approx(unprofiled)
+    assert without < 7.0 if least else without < 6.0
+
+
+def test_a_step_that_is_longer_without_a_profiler_has_other_reasons_than_its_host():
+    """The host is hardly faster than the GPU: one slowed by a tenth would explain the step."""
+    program = Program()
+    for k in range(8):
+        with program.range(f"step {k}"):
+            program.sleep(5_950_000)
+            program.kernels([f"forward_{i}" for i in range(3)], ns=1_000_000)
+            program.kernels([f"backward_{i}" for i in range(3)], ns=1_000_000, backward=True)
+    step_ms = traceprobe.analyze(program.trace()).ranks[0].summary.step_ms.mean
+    known = traceprobe.Options(unprofiled_step_ms=1.09 * step_ms)
+    run = prepare(traceprobe.analyze(program.trace(), known))
+    assert run.base.host <= 1.0
+    faster = predict(run, Changes(speedup={"backward": 2.0}))
+    assert faster.predicted < 0.9 * run.now
 
 
 @pytest.mark.parametrize(("unprofiled", "own_pace"), [(1.0, True), (0.8, False)])

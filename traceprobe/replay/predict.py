@@ -23,6 +23,7 @@ from traceprobe.replay.calibrate import (
     calibrate,
 )
 from traceprobe.replay.contention import LIKELY, LITTLE, MUCH
+from traceprobe.replay.device_floor import device_floor_ns
 from traceprobe.replay.loader_pace import with_loaders
 from traceprobe.replay.pace import Pace, pace_of
 from traceprobe.replay.scatter import noise_ms
@@ -152,21 +153,36 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
             for factor, left in doubts
         )
     ranks = iter(simulate_ranks(scenarios, run.base.shapes))
+    floors = iter(_floors_ms(run, scenarios))
     found = []
     for asked, (plays, sizes, sizes_before, links) in zip(every, told, strict=True):
         steps, *apart = [[play.pace(next(ranks)) for _ in doubts] for play in plays]
+        floor, *_ = [next(floors) for _ in plays for _ in doubts]
         if apart:
             steps = [
                 with_more_micro_batches(step, alone, asked.micro_batches)
                 for step, alone in zip(steps, *apart, strict=True)
             ]
         predicted, *around = (run.now * step / run.base.step_ns for step in steps)
+        predicted = max(predicted, floor)
         noise = hypot(noise_ms(run.report, asked, run.now), predicted * (run.base.factor - 1))
         if asked != Changes():
             noise += RULES_MARGIN * predicted
         low, high = min(predicted, *around) - noise, max(predicted, *around) + noise
         found.append(Prediction(predicted, max(low, 0.0), high, sizes, sizes_before, links))
     return found
+
+
+def _floors_ms(run: Playable, scenarios: Sequence[Sequence[RankSchedule]]) -> list[float]:
+    """What the kernels of each scenario take alone, ms; 0 where the calibration says otherwise.
+
+    A step that is played too long is scaled down, as what is not recorded of it may be too much.
+    The kernels are recorded. They take less without a profiler only where the GPU was faster, which
+    shows in a step that is shorter than they are.
+    """
+    if run.base.factor >= 1 or device_floor_ns(run.base.schedules) > run.now * 1e6:
+        return [0.0] * len(scenarios)
+    return [device_floor_ns(schedules) / 1e6 for schedules in scenarios]
 
 
 class _Play(msgspec.Struct, frozen=True):
