@@ -499,6 +499,25 @@ def test_a_step_that_is_longer_without_a_profiler_has_other_reasons_than_its_hos
     assert faster.predicted < 0.9 * run.now
 
 
+@pytest.mark.parametrize(
+    ("long", "pause_ms", "host_ms"),
+    [({5}, 60, 0.0), ({3, 8}, 12, 12 * 2 / 9)],
+    ids=["an outlier before those that are played", "the last of them, one in four"],
+)
+def test_what_follows_the_last_launch_of_an_iteration_belongs_to_that_one(long, pause_ms, host_ms):
+    """It is played where the iterations begin anew, whichever came before them."""
+    program = Program()
+    for k in range(10):
+        with program.range(f"step {k}"):
+            program.kernels([f"forward_{i}" for i in range(3)], ns=1_000_000)
+            program.kernels([f"backward_{i}" for i in range(3)], ns=1_000_000, backward=True)
+            program.wait().sleep(pause_ms * 1_000_000 if k in long else 1_000)
+    run = prepare(traceprobe.analyze(program.trace()))
+    without = predict(run, Changes(removed=frozenset({"host"}))).predicted
+    assert run.now - without == pytest.approx(host_ms, abs=0.1)
+    assert run.base.played_ns / 1e6 == pytest.approx(run.now, rel=0.1)
+
+
 @pytest.mark.parametrize(("unprofiled", "own_pace"), [(1.0, True), (0.8, False)])
 def test_steps_that_are_longer_but_for_their_waits_wait_for_no_pace(tmp_path, unprofiled, own_pace):
     """A loader that keeps up with steps without a profiler is ahead of those that it slows."""

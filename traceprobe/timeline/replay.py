@@ -101,8 +101,9 @@ def schedule(account: DeviceTimeline, names: Sequence[str]) -> Schedule | None:
         return None
     step = float(np.diff(account.edges).mean())
     beside = communication_columns(account, names)[ops["number"].to_numpy()]
-    launched = launched_rows(account, ops, beside, names)
-    return _joined(*launched, chosen, step * GRAIN)
+    rows, needs, latency = launched_rows(account, ops, beside, names)
+    rows = _closed(rows, account, int(chosen[0]), int(chosen[-1]), names)
+    return _joined(rows, needs, latency, chosen, step * GRAIN)
 
 
 def launched_ops(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
@@ -179,6 +180,37 @@ def launched_rows(
         "name": np.where(operators == UNKNOWN, ops["name"].to_numpy(), operators),
     }
     return pl.DataFrame(columns), needs, latency
+
+
+def _closed(
+    rows: pl.DataFrame, account: DeviceTimeline, first: int, last: int, names: Sequence[str]
+) -> pl.DataFrame:
+    """The rows, of which the first launch of the step thread comes after what follows the last.
+
+    The iterations are played again and again. Before their first launch the host did what the
+    iteration before ends with, which may be one that is not played: instead, it does what the last
+    of them ends with, and as little as comes before the next launch.
+    """
+    after = launched_ops(account, np.array([last + 1]))
+    line = host_lines.lines(account, after) if len(after) else np.empty(0, np.int64)
+    follows = np.flatnonzero((after["iteration"].to_numpy() == last + 1) & (line == 0))
+    begins = np.flatnonzero((rows["iteration"] == first) & (rows["line"] == 0))
+    if not len(follows) or follows[0] == 0 or not len(begins):
+        return rows
+    told = dependencies(after, account.process.events)
+    host = host_lines.host_times(account, after, line, told, stalls(account.process, names))
+    place = int(follows[0])
+    spent = int(host.spent[place])
+    changed = {
+        "host_ns": spent,
+        "pause_ns": int(host.paused[place]),
+        "stall_ns": int(host.stalled[place]),
+        "packing_host_ns": min(spent, int(rows["packing_host_ns"][int(begins[0])])),
+    }
+    here = pl.int_range(pl.len()) == int(begins[0])
+    return rows.with_columns(
+        pl.when(here).then(ns).otherwise(name).alias(name) for name, ns in changed.items()
+    )
 
 
 def _groups(ops: pl.DataFrame) -> Int64s:
