@@ -68,6 +68,22 @@ def test_two_updates_of_the_critic_and_one_of_the_generator_are_an_iteration(ran
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["ranges of updates", "their kernels"])
+def test_a_generator_that_does_all_that_its_critic_does_and_more_has_no_input_of_its_own(ranges):
+    """Its loss goes through the critic, and the batch is that of the critic's updates."""
+    program = Program()
+    for k in range(12):
+        with program.range(f"ProfilerStep#{k}"):
+            if k % 3 < 2:
+                program.copy_in()
+            passes(program, "critic_")
+            if k % 3 == 2:
+                passes(program, "generator_")
+            update(program, ranges=ranges)
+        program.sleep(50_000)
+    assert joined(program)[:2] == (3, "ProfilerStep#0 to ProfilerStep#2")
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges of updates", "their kernels"])
 def test_an_update_of_the_actor_after_twenty_of_the_critic_ends_an_iteration(ranges):
     program = Program()
     for k in range(4 * 21):

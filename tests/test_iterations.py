@@ -25,11 +25,11 @@ def array(values):
     return np.array(values, dtype=np.int64)
 
 
-def marker_at(starts, ends=None):
+def marker_at(starts, ends=None, kind="range"):
     """Iterations that begin at these times; the last one ends with the capture unless said."""
     starts = array(starts)
     ends = np.append(starts[1:], NEVER) if ends is None else array(ends)
-    return StepMarker("range", "", starts, ends, ("",) * len(starts), 0, None, 1.0)
+    return StepMarker(kind, "", starts, ends, ("",) * len(starts), 0, None, 1.0)
 
 
 def steps(count=6, *, lag=200, inside=900):
@@ -228,14 +228,17 @@ def test_the_last_window_has_no_end_though_a_further_step_begins_without_gpu_wor
     assert rank.iterations[6].skip_reason == "no GPU work"
 
 
-def skipped(lengths, collectives=None, covered=None, before=None, waited=None):
+def skipped(
+    lengths, collectives=None, covered=None, before=None, waited=None, asked=None, kind="range"
+):
     """Reasons for windows of these lengths; the last one is that of the last marker."""
     count = len(lengths)
     edges = np.concatenate([[0], np.cumsum(lengths)])
     found = iterations.skip_reasons(
         iterations.GpuWindows(np.arange(count), edges, True),
-        marker_at(range(count), range(1, count + 1)),
+        marker_at(range(count), range(1, count + 1), kind),
         covered or [1.0] * count,
+        array(asked or [1] * count),
         array(collectives or [0] * count),
         before or [0.0] * count,
         array(waited or [0] * count),
@@ -308,6 +311,25 @@ def test_a_first_iteration_with_other_collectives_than_all_others_is_warm_up(col
     found = skipped([10] * len(collectives), collectives)
     assert found[0] == ("warm-up" if outlier else None)
     assert found[1:] == [None] * (len(collectives) - 2) + [LAST]
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "cut"),
+    [
+        ([168, 408, 410, 408, 408], "kernels", True),
+        ([204, 408, 410, 408, 408], "kernels", False),
+        ([168, 408, 410, 300, 408], "kernels", False),
+        ([168, 408, 410, 408, 408], "range", False),
+        ([168, 408, 408], "kernels", False),
+    ],
+    ids=["less than half", "half", "the others differ, too", "it is marked", "too few to tell"],
+)
+def test_a_first_iteration_that_kernels_alone_mark_may_have_begun_before_the_capture(
+    asked, kind, cut
+):
+    found = skipped([10] * len(asked), asked=asked, kind=kind)
+    assert found[0] == ("capture cut" if cut else None)
+    assert found[1:-1] == [None] * (len(asked) - 2)
 
 
 BEGUN = "begins with work launched before the capture"

@@ -181,7 +181,9 @@ def _reasons(
         for asked, recorded in zip(process.asked.tolist(), process.recorded.tolist(), strict=True)
     ]
     waited = iterations.waits_of_running(windows.edges, process.host.data_annotated, busy)
-    return iterations.skip_reasons(windows, process.marker, covered, collectives, before, waited)
+    return iterations.skip_reasons(
+        windows, process.marker, covered, process.asked, collectives, before, waited
+    )
 
 
 def _observed(

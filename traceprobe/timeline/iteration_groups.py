@@ -49,7 +49,7 @@ def whole_iterations(
     """The marker, or one of every k-th of its marks where k windows are one iteration.
 
     Where some windows only do more than the others (an evaluation after every fifth step), each is
-    an iteration, unless the others lack what every iteration has: an update, or new input.
+    an iteration, unless some lack what every iteration has: new input, or, the others, updates.
 
     Args:
         ops: GPU ops of the process. ranges: its host ranges.
@@ -91,8 +91,8 @@ def _first_of_group(cycle: Cycle, contents: Int64s, updates: Int64s, inputs: Int
     if plain is not None:
         place = int(np.argmax(plain))
         more_updates = bool((updates > updates[place]).any())
-        only_input = bool(inputs[place] == 0 and (inputs > 0).any())
-        if not more_updates and not only_input:
+        some_input = bool((inputs > 0).any() and (inputs == 0).any())
+        if not more_updates and not some_input:
             return None
     if inputs.any() and not inputs.all():  # an iteration begins with its input
         begins = (inputs > 0) & (np.roll(inputs, 1) == 0)

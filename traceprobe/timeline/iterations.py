@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.formatting import percent
+from traceprobe.formatting import counted, percent
 from traceprobe.model.accounting import (
     LAUNCHED_BEFORE,
     MIN_COVERAGE,
@@ -24,6 +24,10 @@ from traceprobe.model.codes import UNKNOWN, Bools, Call, Int64s, Kind
 from traceprobe.timeline.intervals import Intervals, per_window, subtract
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
+_WHOLE = 0.5
+"""Part of the launches of every other iteration that the first one has, where nothing but kernels
+marks iterations, so that it is not known to begin with the capture: a rollout comes before updates
+that are alike."""
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
 
@@ -146,6 +150,7 @@ def skip_reasons(
     windows: GpuWindows,
     marker: StepMarker,
     covered: list[float | None],
+    asked: Int64s,
     collectives: Int64s,
     before: list[float],
     waited: Int64s,
@@ -154,6 +159,7 @@ def skip_reasons(
 
     Args:
         covered: coverage of each iteration, None where it made no launches.
+        asked: calls of each iteration that ask for GPU work.
         collectives: collective kernels launched in each iteration.
         before: of each window, as `launched_before` has it.
         waited: for a loader that runs already, in each window, as `waits_of_running` has it.
@@ -198,4 +204,9 @@ def skip_reasons(
             len(set(collectives[rest].tolist())) == 1 and collectives[first] != collectives[rest[0]]
         ):
             reasons[first] = "warm-up: another number of collectives than every other iteration"
+        elif marker.kind == "kernels" and asked[first] < _WHOLE * asked[rest].min():
+            reasons[first] = (
+                f"capture cut: {counted(int(asked[first]), 'launch')}, every other iteration has "
+                f"{asked[rest].min()} or more"
+            )
     return reasons
