@@ -22,7 +22,6 @@ from traceprobe.timeline import collectives
 from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
 from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
-from traceprobe.timeline.exchanges import are_exchanges, exchanged, with_exchanges
 from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
 from traceprobe.verdict.recurring import with_mean_step
@@ -171,9 +170,6 @@ def run_ranks(parts: Sequence[TracePart]) -> RunRanks:
         [(source, found) for source, part in enumerate(parts) for found in part.devices]
     )
     footprints = aligned([found.footprint for _, found in devices])
-    exchanging = are_exchanges(footprints)
-    if exchanging:
-        footprints = [with_exchanges(footprint) for footprint in footprints]
     processes = rank_numbers(parts)
     numbers = [processes[source, found.record.pid] for source, found in devices]
     if len(processes) == 1 and len(devices) > 1 and not parts[0].rank_of:
@@ -212,8 +208,7 @@ def run_ranks(parts: Sequence[TracePart]) -> RunRanks:
                 hidden.append(details[-1])
                 continue
             counted = None if part is found else part.footprint.collectives
-            own = exchanged(part.groups) if exchanging else part.groups
-            groups = collectives.with_matches(own, footprint.collectives, mine, counted)
+            groups = collectives.with_matches(part.groups, footprint.collectives, mine, counted)
             records.append(
                 completed_rank(part.record, number, source, wait, stage, part.footprint, groups)
             )
