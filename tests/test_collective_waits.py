@@ -117,6 +117,14 @@ def test_a_step_that_a_rank_lacks_waits_for_it_beyond_what_its_collectives_trans
     assert found is None or found.wait_ns[0] == found.steps * 2_000
 
 
+def test_another_number_of_collectives_on_all_ranks_is_no_waiting():
+    """A step without the usual small sum at first: what comes first there is another collective."""
+    sums = (3_000, 3_100), (3_200, 8_000)
+    odd = scenario_of_rank(0, *sums, without={2}), scenario_of_rank(1, *sums, without={2})
+    found = waits_between(*odd)
+    assert [list(waits) for waits in found.exposed_wait] == [[0] * 5] * 2
+
+
 def test_steps_whose_names_recur_are_matched_in_their_order():
     steps = range(20)
     early, late = [(t, 5_000) for t in (2_000, 2_100, 2_200)], [(4_000, 5_000)] * 3

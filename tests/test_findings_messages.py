@@ -129,6 +129,19 @@ def test_sums_of_layers_are_not_hidden_by_buckets(forward, backward, of_layers):
 
 
 @pytest.mark.parametrize(
+    ("sums", "passes", "of_layers"), [(4, UNSET, False), (8, 8, False), (40, 8, True)]
+)
+def test_sums_of_losses_beside_gradients_of_other_sizes_are_not_of_layers(sums, passes, of_layers):
+    """Of each pass there may be one or two."""
+    rank = records.rank({"forward": 300, "backward": 300, "communication": 100})
+    small = replace(make_collectives(4, sums, records.STEPS), forward=sums * records.STEPS)
+    large = make_collectives(25_000_000, 20, records.STEPS)
+    summary = replace(rank.summary, collectives=[small, large], micro_batches=passes)
+    found = remedy(evidence(replace(rank, summary=summary)), 100.0, small=False, overlap_pct=0.0)
+    assert ("tensor parallelism" in found.first) is of_layers
+
+
+@pytest.mark.parametrize(
     ("passes", "repeated", "too_long"),
     [(UNSET, UNSET, False), (2, UNSET, False), (4, UNSET, True), (4, EACH_PASS, False)],
     ids=["one pass", "still longer", "of four passes", "each communicates"],

@@ -93,6 +93,8 @@ def test_an_update_of_the_actor_after_twenty_of_the_critic_ends_an_iteration(ran
             if of_actor:
                 program.kernels(names("policy", 6))
             update(program, ranges=ranges)
+            if of_actor:
+                program.kernel(UPDATE)  # of more parameters
         program.sleep(50_000)
     marker = iterations(program)
     assert (marker.per_iteration, len(marker.starts)) == (21, 4)

@@ -163,7 +163,7 @@ def critics_and_actor(net, program, update):
         net.passes(program, "critic_")
         program.kernels(update)
     Net(net.layers + 2, net.kernels, net.equal, net.backward_elsewhere).passes(program, "actor_")
-    program.kernels(update)
+    program.kernels([*update, UPDATE])  # of more parameters
 
 
 @some

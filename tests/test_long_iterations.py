@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 import traceprobe
 from tests import records
-from tests.builders import kineto
-from tests.builders.program import evaluate_and_save, program_of_steps
-from tests.builders.scenario import Process, Script
+from tests.builders import kineto, memory
+from tests.builders.program import UPDATE, Program, evaluate_and_save, program_of_steps
+from tests.builders.scenario import AUTOGRAD, Process, Script
 from tests.evidence import evidence
 from tests.loader_records import make_loader
 from tests.records import step
@@ -22,13 +22,14 @@ from tests.report_factory import make_report
 from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.findings.rule import RULES
 from traceprobe.formatting import ordinal
-from traceprobe.model.codes import Kind, Operation
+from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.model.sidecar import Block, BlockCpu
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.rank import LongIterations
 from traceprobe.timeline.collective_matching import MatchedCollectives
 from traceprobe.timeline.collectives import CollectiveGroup, with_matches
 from traceprobe.timeline.long_iterations import LoaderPace, TimedSteps, long_iterations
+from traceprobe.verdict.compared_steps import HEAVY
 from traceprobe.verdict.correction import correct
 from traceprobe.verdict.no_training import cold_share
 
@@ -248,6 +249,48 @@ def test_a_mean_step_longer_than_regular_ones_with_a_profiler_tells_that_it_recu
         assert long.mean_step_ms is UNSET
 
 
+@pytest.mark.parametrize(("sm_mhz", "recurs"), [(1980, True), (1500, False)])
+def test_steps_at_another_clock_tell_of_no_iteration_that_recurs(sm_mhz, recurs):
+    program = program_of_steps(evaluate_once)
+    step_ms = 1.25 * report_of(program).ranks[0].long.regular_ms
+    blocks = [
+        {"profiled": False, "steps": 10, "step_ms": step_ms, "clock": {"sm_mhz": sm_mhz}},
+        {"profiled": True, "steps": 10, "step_ms": step_ms, "clock": {"sm_mhz": 1980}},
+    ]
+    for block in blocks:
+        block["clock"]["samples"] = 20
+    sidecar = {
+        "unprofiled_step_ms": step_ms,
+        "warmup": {"steps": 20, "steady": True},
+        "blocks": [*blocks, blocks[0]],
+    }
+    report = report_with(program, sidecar)
+    assert report.ranks[0].long.once is not recurs
+    assert any(each.code == "calibration-clock" for each in report.quality.warnings) is not recurs
+
+
+def test_what_the_regular_iterations_wait_is_held_against_the_verdict_of_these():
+    """Beside an evaluation they wait less of a step than alone, and a slowed host hides more."""
+    program = Program()
+    for k in range(22):
+        with program.range(f"step {k}"):
+            with program.range(LOADER):
+                program.sleep(6 * MS)
+            program.copy_in()
+            for i in range(120):
+                name = f"{'forward' if i < 60 else 'backward'}_{i % 6}"
+                program.kernel(name, 10_000, thread=program.main if i < 60 else AUTOGRAD)
+                program.sleep(95_000)
+            program.kernel(UPDATE, 100_000)
+            if k % 5 == 4:
+                program.kernels([f"forward_{i}" for i in range(20)], ns=1_500_000)
+            program.wait()
+    trace = memory.trace(program.script.build(), profiled=HEAVY)
+    report = traceprobe.analyze(trace, traceprobe.Options(unprofiled_step_ms=24.0))
+    wait = next(each for each in report.findings if each.id == "data-wait")
+    assert wait.saving_ms_per_step > 8.2  # what they wait in the capture
+
+
 def test_a_regular_step_without_the_profiler_is_told_from_the_mean_one():
     report = report_with(program_of_steps(save(7)), noted([2.0] * 10 + [900.0] + [2.0] * 9))
     assert "(2.00 ms without the profiler)" in report.verdict.headline
@@ -393,11 +436,11 @@ def test_a_single_wait_is_one_of_many_where_the_loop_waits_as_much_without_the_p
     assert (found is not None) is once
 
 
-def account(lengths, waits=None, work=None):
+def account(lengths, waits=None, work=None, grids=None):
     """As much of a device's timeline as the rule looks at; lengths in µs.
 
     Args:
-        work: kernels of the forward pass in each iteration.
+        work: kernels of the forward pass in each iteration. grids: blocks of each kernel.
     """
     edges = np.concatenate([[0], np.cumsum(lengths)])
     wait = np.array(waits or [0] * len(lengths), dtype=np.int64)
@@ -412,7 +455,12 @@ def account(lengths, waits=None, work=None):
             "forward": np.diff(edges) - wait,
         },
         ops=pl.DataFrame(
-            {"t0": begins, "kind": int(Kind.KERNEL), "phase": PARTITION.index("forward")}
+            {
+                "t0": begins,
+                "kind": int(Kind.KERNEL),
+                "phase": PARTITION.index("forward"),
+                "grid": grids or [UNKNOWN] * len(begins),
+            }
         ),
     )
 
@@ -529,15 +577,25 @@ def test_what_recurs_has_a_period_and_what_happened_once_has_none(at, every, onc
 
 
 @pytest.mark.parametrize(
-    ("passes", "update", "long"),
-    [(20, 1.0, False), (20, 1.05, False), (20, 2.0, True), (9, 1.0, True), (20, 0.0, True)],
-    ids=["input", "nearly", "slower GPU", "mostly idle", "no update seen"],
+    ("passes", "update", "blocks", "long"),
+    [
+        (20, 1.0, 300, False),
+        (20, 1.05, 300, False),
+        (20, 2.0, 300, True),
+        (9, 1.0, 300, True),
+        (20, 0.0, 300, True),
+        (20, 1.0, 100, True),
+        (20, 1.0, UNKNOWN, True),
+    ],
+    ids=["input", "nearly", "slower GPU", "idle", "no update seen", "same kernels", "no grids"],
 )
-def test_kernels_that_take_longer_are_those_of_a_longer_input_if_the_update_is_as_fast(
-    passes, update, long
+def test_kernels_that_take_longer_are_those_of_a_longer_input_if_they_have_more_blocks(
+    passes, update, blocks, long
 ):
     """Of 30 and 10 ms; three sequence lengths in turn were one extra piece of work."""
-    found = account([30 if k == 4 else 10 for k in range(9)])
+    usual = min(blocks, 100)
+    grids = [blocks if k == 4 else usual for k in range(9)]
+    found = account([30 if k == 4 else 10 for k in range(9)], grids=grids)
     regular = 9 - (update > 0)
     more = np.where(np.arange(9) == 4, passes, 0)
     found.exclusive["forward"] = (regular // 2 + more // 2) * np.ones(9, dtype=np.int64)

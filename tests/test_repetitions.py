@@ -22,8 +22,12 @@ KINDS = {
     "E": [40, 0, 20, 0],  # a D, and an evaluation after it
     "d": [39, 0, 0, 0],  # as good as a D
     "S": [0, 0, 0, 1],
-    "A": [20, 30, 0, 0],  # an actor's update: other kernels, and more of them
+    "A": [20, 29, 0, 2],  # an actor's update, of other parameters; the last name is an update's
+    "B": [0, 45, 0, 0],  # other kernels, and no other update
 }
+
+
+UPDATING = np.array([False, False, False, True])
 
 
 def windows(kinds):
@@ -113,7 +117,7 @@ def test_what_a_loop_does_now_and_then_is_a_longer_cycle_only_where_it_is_asked_
 @pytest.mark.parametrize("before", [0, 1, 7])
 def test_rare_work_that_comes_evenly_belongs_to_the_cycle(before):
     kinds = ("D" * 20 + "A") * 5
-    found = cycle_of(kinds[before:])
+    found = cycle_of(kinds[before:], updating=UPDATING)
     assert found.length == 21
     assert found.fits.all()
 
@@ -121,15 +125,22 @@ def test_rare_work_that_comes_evenly_belongs_to_the_cycle(before):
 @pytest.mark.parametrize(
     "kinds",
     [
-        ("D" * 20 + "G") * 5,  # as many kernels: the last batch of an epoch, which is smaller
+        ("D" * 20 + "B") * 5,  # the last batch of an epoch, which is smaller; an evaluation
         ("D" * 20 + "E") * 5,  # does more: an evaluation
         ("D" * 20 + "A") * 2,
         "D" * 25 + "A" + "D" * 14 + "A" + "D" * 31 + "A" + "D" * 9,
     ],
-    ids=["as many", "more", "twice", "unevenly"],
+    ids=["the same update", "more", "twice", "unevenly"],
 )
 def test_what_else_is_rare_does_not(kinds):
-    assert cycle_of(kinds).length == 1
+    assert cycle_of(kinds, updating=UPDATING).length == 1
+
+
+def test_windows_at_the_ends_may_be_cut_and_what_happened_once_fits_no_cycle():
+    kinds = "B" + ("D" * 20 + "A") * 5 + "S"
+    assert cycle_of(kinds, updating=UPDATING).length == 21
+    once = ("D" * 20 + "A") * 2 + "D" * 8 + "S" + "D" * 11 + "A" + ("D" * 20 + "A") * 2
+    assert cycle_of(once, updating=UPDATING).length == 21
 
 
 @pytest.mark.parametrize(

@@ -518,6 +518,19 @@ def test_what_follows_the_last_launch_of_an_iteration_belongs_to_that_one(long, 
     assert run.base.played_ns / 1e6 == pytest.approx(run.now, rel=0.1)
 
 
+def test_a_pause_of_the_profiler_after_the_iterations_is_not_played():
+    program = Program()
+    for k in [*range(2, 8), *range(12, 18)]:
+        if k == 12:
+            program.sleep(500_000_000)
+        with program.range(f"ProfilerStep#{k}"):
+            program.kernels([f"forward_{i}" for i in range(4)], ns=200_000)
+            program.kernels([f"backward_{i}" for i in range(4)], ns=200_000, backward=True)
+            program.wait()
+    run = prepare(traceprobe.analyze(program.trace(), traceprobe.Options(steps=(0, 6))))
+    assert run.base.played_ns / 1e6 == pytest.approx(run.now, rel=0.05)
+
+
 @pytest.mark.parametrize(("unprofiled", "own_pace"), [(1.0, True), (0.8, False)])
 def test_steps_that_are_longer_but_for_their_waits_wait_for_no_pace(tmp_path, unprofiled, own_pace):
     """A loader that keeps up with steps without a profiler is ahead of those that it slows."""

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.model.contention import HIDDEN_COST, SLOW_GBPS
+from traceprobe.records.rank import Rank
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -177,18 +178,24 @@ def _fitting(
 
 
 def _reduces_forward(evidence: Evidence) -> bool:
-    """Whether layers add up what their ranks have: several sums of a step are in its forward pass.
+    """Whether layers add up what their ranks have: several sums are in each forward pass.
 
-    One or two of a step may be of a loss, or of how many samples a batch has.
+    One or two may be of a loss, or of how many samples a batch has.
     """
     reduced = forward = 0.0
     for rank in evidence.ranks:
         for group in rank.summary.collectives:
-            if group.operation == "all_reduce" and not isinstance(group.forward, UnsetType):
+            if group.operation == "all_reduce":
                 reduced += group.count
-                forward += group.forward
-    steps = sum(rank.summary.steps for rank in evidence.ranks)
-    return forward >= max(FIXED.sums_of_layers * steps, FIXED.forward_sums * reduced)
+                forward += 0 if isinstance(group.forward, UnsetType) else group.forward
+    passes = sum(rank.summary.steps * _passes(rank) for rank in evidence.ranks)
+    return forward >= max(FIXED.sums_of_layers * passes, FIXED.forward_sums * reduced)
+
+
+def _passes(rank: Rank) -> int:
+    """Forward passes of a step."""
+    passes = rank.summary.micro_batches
+    return 1 if isinstance(passes, UnsetType) else passes
 
 
 def _passes_without_sync(evidence: Evidence) -> int:
@@ -199,8 +206,7 @@ def _passes_without_sync(evidence: Evidence) -> int:
     summaries = [rank.summary for rank in evidence.ranks]
     if any(summary.repeated_collectives is not UNSET for summary in summaries):
         return 1
-    known = [s.micro_batches for s in summaries if not isinstance(s.micro_batches, UnsetType)]
-    return max(known, default=1) if len(known) == len(summaries) else 1
+    return min(map(_passes, evidence.ranks))
 
 
 def _hidden(

@@ -44,7 +44,7 @@ def copy_sites(owners: pl.DataFrame, kind: str) -> list[Site]:
 
 
 def kernel_sites(owners: pl.DataFrame, *classes: str) -> list[Site]:
-    """The same of kernels that are of some `KERNEL_CLASSES`."""
+    """The same of kernels of some `KERNEL_CLASSES`, those of optimizer and input left out."""
     work = owners.filter(pl.col("class").is_in(KERNEL_PHASES))
     names = work["kernel"].drop_nulls().unique()
     wanted = [name for name in names if kernel_class(name) in classes]

@@ -23,13 +23,14 @@ def verify(
     ranks: Iterable[Rank],
     regular: Sequence[Rank] | None = None,
     quality: Quality | None = None,
+    shares: Mapping[str, float] | None = None,
 ) -> Report:
     """The same report.
 
     Args:
         ranks: with all their details those that have none in the report, and any others.
-        regular, quality: what the findings are about, where that is not the ranks and the quality
-            of the report.
+        regular, quality, shares: what the findings are about, where that is not the ranks, the
+            quality and the shares of the verdict of the report.
 
     Raises:
         InternalError: something in it contradicts something else.
@@ -51,7 +52,7 @@ def verify(
                 straggler_of(report.run),
                 report.ranks if regular is None else regular,
                 quality or report.quality,
-                report.verdict.shares,
+                report.verdict.shares if shares is None else shares,
             ),
         )
     )

@@ -90,7 +90,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     timed = calibration.timed(kept, ranks.every, options)
     doubts |= timed.warnings
     ranks = ranks.with_timed_waits(timed.waits_ns, timed.other_waits_ns)
-    ranks = ranks.with_mean_step(timed.step_ms, options.thresholds.notable)
+    if timed.doubt is None:
+        ranks = ranks.with_mean_step(timed.step_ms, options.thresholds.notable)
     together = _together(ranks, world, doubtful=any(code in doubts for code in RANK_DOUBTS))
 
     def qualities(records: Sequence[Rank], unprofiled_ms: float | None) -> Quality:
@@ -159,7 +160,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         for rank, packed in zip(found.ranks, details, strict=True)
         if rank.rank in hidden
     )
-    return verify(report, unseen, ranks.regular, found.usual_quality)
+    return verify(report, unseen, ranks.regular, found.usual_quality, found.usual.shares)
 
 
 def _readable(parts: Sequence[TracePart | Lost], lost: Sequence[Lost]) -> list[TracePart]:

@@ -11,7 +11,10 @@ from traceprobe.replay.tasks import RankSchedule
 
 
 def device_floor_ns(schedules: Sequence[RankSchedule]) -> float:
-    """Kernels of the busiest stream of a rank, ns a step; of the rank that has least to do."""
+    """Kernels of the busiest stream of a rank, ns a step.
+
+    Of the rank that has least to do: changes may leave out what the others wait for.
+    """
     return min((_busiest_ns(schedule) for schedule in schedules), default=0.0)
 
 

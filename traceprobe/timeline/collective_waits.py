@@ -18,7 +18,7 @@ from traceprobe.model.accounting import FEW_LATE, STRAGGLER
 from traceprobe.model.codes import UNKNOWN, Int64s
 from traceprobe.timeline import skew
 from traceprobe.timeline.collective_matching import sequences, within_groups
-from traceprobe.timeline.intervals import Intervals, length, per_window, subtract, union
+from traceprobe.timeline.intervals import Intervals, length, merge, per_window, subtract, union
 from traceprobe.timeline.rank_collectives import EXPLAINS, RankCollectives
 from traceprobe.timeline.stage_waits import IS_MESSAGE, StageWaits, causes
 
@@ -132,8 +132,7 @@ def _of_all_ranks(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
         late_ns=[float(ns) for ns in (arrivals.last * arrivals.wait.sum(axis=0)).sum(axis=1)],
         causes_ns=skew.wait_causes([f.computing for f in ranks], arrivals),
         exposed_wait=[
-            per_window(subtract(a, f.computing), f.edges)
-            + per_window(subtract(alone, f.computing), f.edges)
+            per_window(subtract(merge(a, alone), f.computing), f.edges)
             for a, alone, f in zip(
                 waits, _waits_alone(tables, matched[0], transfer), ranks, strict=True
             )
@@ -144,7 +143,7 @@ def _of_all_ranks(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
 def _waits_alone(
     tables: Sequence[pl.DataFrame], matched: pl.DataFrame, transfer: Int64s
 ) -> list[Intervals]:
-    """Waiting in the collectives that not all ranks have: of iterations that one leaves out.
+    """Waiting in the collectives of iterations that some rank leaves out, or did not record.
 
     What a collective transfers it does in each iteration. How long it takes for that is known of
     those that are matched.
@@ -152,15 +151,18 @@ def _waits_alone(
     Args:
         tables: of each rank. matched: those of the first rank that all have. transfer: of these.
     """
+    same = ("group", "order", "operation", "bytes")
     usual = (
-        matched.select("group", "order", transfer=transfer)
-        .group_by("group", "order")
+        matched.select(*same, transfer=transfer)
+        .group_by(same)
         .agg(pl.col("transfer").median().cast(pl.Int64))
     )
+    steps = [set(table["step"].unique().to_list()) for table in tables]
+    everywhere = sorted(set.intersection(*steps))
     found = []
     for table in tables:
-        rest = table.filter(~pl.col("step").is_in(matched["step"].implode()))
-        lasting = rest.join(usual, on=("group", "order"), maintain_order="left")
+        rest = table.filter(~pl.col("step").is_in(everywhere))
+        lasting = rest.join(usual, on=same, maintain_order="left")
         t0, t1 = lasting["t0"].to_numpy(), (lasting["t1"] - lasting["transfer"]).to_numpy()
         found.append(union(t0[t1 > t0], t1[t1 > t0]))
     return found

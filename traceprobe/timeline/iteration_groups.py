@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from traceprobe.model.accounting import BATCH_BYTES
 from traceprobe.model.codes import UNKNOWN, Int64s, Kind
 from traceprobe.model.numbering import numbered
-from traceprobe.timeline.kernel_period import LAUNCHED, update_times
+from traceprobe.timeline.kernel_period import LAUNCHED, is_update, update_times
 from traceprobe.timeline.repetitions import (
     Cycle,
     contents_of,
@@ -62,8 +62,8 @@ def whole_iterations(
     kind = launched["kind"].to_numpy()
     kernel = kind == int(Kind.KERNEL)
     ids = launched["name"].to_numpy()
-    dense = numbered(ids[kernel])[1].astype(np.int64)
-    contents = contents_of(window[kernel], dense, count)
+    distinct, place = numbered(ids[kernel])
+    contents = contents_of(window[kernel], place.astype(np.int64), count)
     copies = (kind == int(Kind.H2D)) & (launched["bytes"].to_numpy() >= BATCH_BYTES)
     steps = [i for i in ranges["name"].unique().to_list() if OPTIMIZER_STEP.search(names[i])]
     if steps:
@@ -71,7 +71,8 @@ def whole_iterations(
     else:
         updated = marker.iteration_at(update_times(launched, names))
     updates, inputs = _counts(updated, len(contents)), _counts(window[copies], len(contents))
-    cycle = find_cycle(contents, np.stack([updates, inputs > 0]))
+    traits, updating = np.stack([updates, inputs > 0]), is_update(distinct, names)
+    cycle = find_cycle(contents, traits, updating=updating)
     if cycle is None or cycle.length == 1:
         return marker
     first = _first_of_group(cycle, contents, updates, inputs)

@@ -25,9 +25,8 @@ from traceprobe.timeline.intervals import Intervals, per_window, subtract
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
 _WHOLE = 0.5
-"""Part of the launches of every other iteration that the first one has, where nothing but kernels
-marks iterations, so that it is not known to begin with the capture: a rollout comes before updates
-that are alike."""
+"""The first iteration is cut if it has less than this part of the launches of every other one, and
+only kernels mark iterations: the capture may have begun within it."""
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
 

@@ -174,10 +174,12 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
     kernels = _launched(ops)
     if len(kernels.name) < REPEATS:
         return None
-    dense = numbered(kernels.name)[1].astype(np.int64)
+    distinct, place = numbered(kernels.name)
+    dense = place.astype(np.int64)
     threads = _busy_threads(kernels)
     ends = _updates(kernels, names, threads)
-    found = _repetitions(ends, dense, updates=True) if len(ends) else None
+    updating = is_update(distinct, names)
+    found = _repetitions(ends, dense, updates=True, updating=updating) if len(ends) else None
     if found is None and len(ends):
         found = _repetitions(ends, _families(kernels, names), updates=True)
     edges = _without_updates(kernels, dense, threads, calls) if found is None else found.edges
@@ -279,20 +281,25 @@ def _rare(dense: Int64s) -> list[Int64s]:
 
 
 def _repetitions(
-    at: Int64s, dense: Int64s, *, updates: bool = False, strict: bool = False
+    at: Int64s,
+    dense: Int64s,
+    *,
+    updates: bool = False,
+    strict: bool = False,
+    updating: Bools | None = None,
 ) -> _Repetitions | None:
     """Repetitions that end with anchors; None without a period.
 
     Args:
         at: positions of the anchor. dense: names. updates: whether the anchor ends an update.
-        strict: as of `find_cycle`.
+        strict, updating: as of `find_cycle`.
     """
     after = at + 1
     if len(after) < REPEATS:
         return None
     window = np.searchsorted(after, np.arange(len(dense)), "right") - 1
     contents = contents_of(window, dense, len(at) - 1)
-    cycle = find_cycle(contents, strict=strict)
+    cycle = find_cycle(contents, strict=strict, updating=updating)
     if cycle is None and not updates:
         return None
     size, offset = (1, 0) if cycle is None else _size(cycle, contents, updates, strict)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import polars as pl
 from msgspec.structs import replace
 
 from traceprobe.formatting import duration, significant
@@ -154,18 +155,30 @@ def long_iterations(
 
 
 def _has_longer_input(account: DeviceTimeline, used: Int64s, long: Bools) -> bool:
-    """Whether long iterations are so because each kernel of their passes takes longer.
+    """Whether long iterations are so because their passes have more to do, by as many kernels.
 
-    So it is with longer sequences or larger batches. A clock that falls, or a neighbour on the GPU,
-    slows the update of the parameters as well, which takes as long whatever the input.
+    So it is with longer sequences or larger batches: their kernels have more blocks, while the
+    update of the parameters takes as long whatever the input. Where the same kernels with as many
+    blocks take longer, the GPU was slower.
     """
     spent = {name: account.exclusive[name][used] for name in (*_PASSES, "optimizer")}
     passes = np.sum([spent[name] for name in _PASSES], axis=0)
     length = np.diff(account.edges)[used]
     more = passes[long].mean() - passes[~long].mean()
-    update = spent["optimizer"]
+    update, blocks = spent["optimizer"], _blocks(account)[used]
     as_fast = 0 < update[long].max() <= CLOCK_CHANGED * update[~long].mean()
-    return bool(as_fast and 2 * more > length[long].mean() - length[~long].mean())
+    larger = blocks[long].min() > CLOCK_CHANGED * blocks[~long].max()
+    return bool(as_fast and larger and 2 * more > length[long].mean() - length[~long].mean())
+
+
+def _blocks(account: DeviceTimeline) -> Int64s:
+    """Blocks of all kernels that begin in each window, as far as the trace has them."""
+    known = account.ops.select("t0", "grid").filter(pl.col("grid") > 0)
+    window = np.searchsorted(account.edges, known["t0"].to_numpy(), "right") - 1
+    last = len(account.edges) - 1
+    inside = (window >= 0) & (window < last)
+    blocks = np.bincount(window[inside], known["grid"].to_numpy()[inside], minlength=last)
+    return blocks.astype(np.int64)
 
 
 def _beside(timed: TimedSteps, account: DeviceTimeline, regular: Int64s, extra_ns: float) -> int:

@@ -77,7 +77,11 @@ def covers(whole: Int64s, part: Int64s) -> bool:
 
 
 def find_cycle(
-    contents: Int64s, traits: Int64s | None = None, *, strict: bool = False
+    contents: Int64s,
+    traits: Int64s | None = None,
+    *,
+    strict: bool = False,
+    updating: Bools | None = None,
 ) -> Cycle | None:
     """The smallest cycle that windows form; None where they do not repeat.
 
@@ -85,7 +89,9 @@ def find_cycle(
         contents: as from `contents_of`.
         traits: (traits, windows); what else windows of one kind have in common.
         strict: whether windows that do not fit form a longer cycle where they recur evenly: after
-            every 32 layers of a model comes its head. Else they are what a loop does now and then.
+            every 32 layers of a model comes its head. Else they are what a loop does now and then,
+            unless they update other parameters.
+        updating: which names are those of kernels that update parameters.
     """
     labels = _labels(contents)
     if labels is None:
@@ -100,7 +106,10 @@ def find_cycle(
         shortest = next(regular, None)
         if shortest is None:
             return None
-        return _with_rare_work(shortest, regular, contents) or _shorter(shortest, contents, traits)
+        rare = (
+            None if updating is None else _with_rare_updates(shortest, regular, contents, updating)
+        )
+        return rare or _shorter(shortest, contents, traits)
     every = list(regular)
     least = min((cycle.misfits for cycle in every), default=0)
     return next((cycle for cycle in every if cycle.misfits <= least + 1), None)
@@ -136,22 +145,25 @@ def _shorter(cycle: Cycle, contents: Int64s, traits: Int64s | None) -> Cycle:
     return cycle
 
 
-def _with_rare_work(cycle: Cycle, longer: Iterator[Cycle], contents: Int64s) -> Cycle | None:
-    """The first longer cycle that has a place for all windows that do other work than this one's.
+def _with_rare_updates(
+    cycle: Cycle, longer: Iterator[Cycle], contents: Int64s, updating: Bools
+) -> Cycle | None:
+    """The first longer cycle with a place for all windows that update other parameters.
 
     After 20 updates of a critic comes one of its actor, which is less than a tenth of the windows
-    and no exception: it has other kernels, and another number of them. The last batch of an epoch
-    may have others, but as many. Only what comes evenly, three times at least, is seen to recur.
+    and no exception. The last batch of an epoch may have other kernels, but not for its update, and
+    an evaluation has none. Only what comes evenly, three times at least, is seen to recur; the
+    windows at both ends may be cut.
     """
-    example = _examples(cycle, contents)
-    total, size = contents.sum(axis=1), example.sum(axis=1)
-    rare = []
-    for window in np.flatnonzero(~cycle.fits).tolist():
-        place = window % cycle.length
-        as_many = min(total[window], size[place]) >= SAME * max(total[window], size[place])
-        if not as_many and not covers(contents[window], example[place]):
-            rare.append(window)
-    if len(rare) < _RECURS:
+    example = _examples(cycle, contents)[np.arange(len(contents)) % cycle.length]
+    mine, usual = contents[:, updating], example[:, updating]
+    other = (mine != usual).any(axis=1) & mine.any(axis=1) & ~cycle.fits
+    other[[0, -1]] = False
+    for window in np.flatnonzero(other).tolist():
+        other[window] = not covers(contents[window], example[window])
+    times = np.bincount(cycle.labels[other], minlength=int(cycle.labels.max()) + 1)
+    rare = np.flatnonzero(other & (times[cycle.labels] >= _RECURS))
+    if not len(rare):
         return None
     recurring = (found for found in longer if len(contents) >= _RECURS * found.length)
     return next((found for found in recurring if found.fits[rare].all()), None)

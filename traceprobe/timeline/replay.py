@@ -189,9 +189,17 @@ def _closed(
 
     The iterations are played again and again. Before their first launch the host did what the
     iteration before ends with, which may be one that is not played: instead, it does what the last
-    of them ends with, and as little as comes before the next launch.
+    of them ends with, up to the launch that follows. Packing is no more than the host's time then.
     """
+    marker = account.process.marker
+    if (
+        marker is None
+        or marker.ends[last : last + 1].tolist() != marker.starts[last + 1 : last + 2].tolist()
+    ):  # nothing follows, or a pause of the profiler
+        return rows
     after = launched_ops(account, np.array([last + 1]))
+    if len(after) > MAX_OPS:
+        return rows
     line = host_lines.lines(account, after) if len(after) else np.empty(0, np.int64)
     follows = np.flatnonzero((after["iteration"].to_numpy() == last + 1) & (line == 0))
     begins = np.flatnonzero((rows["iteration"] == first) & (rows["line"] == 0))
@@ -199,12 +207,12 @@ def _closed(
         return rows
     told = dependencies(after, account.process.events)
     host = host_lines.host_times(account, after, line, told, stalls(account.process, names))
-    place = int(follows[0])
-    spent = int(host.spent[place])
+    launch = int(follows[0])
+    spent = int(host.spent[launch])
     changed = {
         "host_ns": spent,
-        "pause_ns": int(host.paused[place]),
-        "stall_ns": int(host.stalled[place]),
+        "pause_ns": int(host.paused[launch]),
+        "stall_ns": int(host.stalled[launch]),
         "packing_host_ns": min(spent, int(rows["packing_host_ns"][int(begins[0])])),
     }
     here = pl.int_range(pl.len()) == int(begins[0])

@@ -559,7 +559,7 @@ class Constants(msgspec.Struct, frozen=True):
     ] = 5.0
     sums_of_layers: Annotated[
         float,
-        "per step",
+        "per forward pass",
         "layers add up what their ranks have: sums in the forward pass, from so many on",
         "chosen: a loss and a count of samples are two",
     ] = 4
