@@ -192,11 +192,8 @@ def _closed(
     of them ends with, up to the launch that follows. Packing is no more than the host's time then.
     """
     marker = account.process.marker
-    if (
-        marker is None
-        or marker.ends[last : last + 1].tolist() != marker.starts[last + 1 : last + 2].tolist()
-    ):  # nothing follows, or a pause of the profiler
-        return rows
+    if marker is None or marker.iteration_at(marker.ends[[last]])[0] != last + 1:
+        return rows  # nothing follows, or a pause of the profiler
     after = launched_ops(account, np.array([last + 1]))
     if len(after) > MAX_OPS:
         return rows
