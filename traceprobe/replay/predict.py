@@ -153,11 +153,11 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
             for factor, left in doubts
         )
     ranks = iter(simulate_ranks(scenarios, run.base.shapes))
-    floors = iter(_floors_ms(run, scenarios))
+    floors = iter(_floors_ms(run, scenarios[:: len(doubts)]))
     found = []
     for asked, (plays, sizes, sizes_before, links) in zip(every, told, strict=True):
         steps, *apart = [[play.pace(next(ranks)) for _ in doubts] for play in plays]
-        floor, *_ = [next(floors) for _ in plays for _ in doubts]
+        floor, *_ = [next(floors) for _ in plays]
         if apart:
             steps = [
                 with_more_micro_batches(step, alone, asked.micro_batches)

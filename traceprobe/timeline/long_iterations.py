@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import polars as pl
 from msgspec.structs import replace
 
 from traceprobe.formatting import duration, significant
@@ -173,12 +172,8 @@ def _has_longer_input(account: DeviceTimeline, used: Int64s, long: Bools) -> boo
 
 def _blocks(account: DeviceTimeline) -> Int64s:
     """Blocks of all kernels that begin in each window, as far as the trace has them."""
-    known = account.ops.select("t0", "grid").filter(pl.col("grid") > 0)
-    window = np.searchsorted(account.edges, known["t0"].to_numpy(), "right") - 1
-    last = len(account.edges) - 1
-    inside = (window >= 0) & (window < last)
-    blocks = np.bincount(window[inside], known["grid"].to_numpy()[inside], minlength=last)
-    return blocks.astype(np.int64)
+    grid = account.ops["grid"].to_numpy()
+    return _by_window(account, grid > 0, grid)
 
 
 def _beside(timed: TimedSteps, account: DeviceTimeline, regular: Int64s, extra_ns: float) -> int:
@@ -247,13 +242,16 @@ def _period(long: Int64s, used: Int64s) -> int | None:
 def _operations(account: DeviceTimeline) -> dict[str, Int64s]:
     """How many operations of each busy class of the partition begin in each window."""
     kind = account.ops.select(class_of_op()).to_series().to_numpy()
-    window = np.searchsorted(account.edges, account.ops["t0"].to_numpy(), "right") - 1
+    return {name: _by_window(account, kind == PARTITION.index(name)) for name in BUSY}
+
+
+def _by_window(account: DeviceTimeline, chosen: Bools, weight: Int64s | None = None) -> Int64s:
+    """How many of the chosen operations begin in each window, or the sum of their weights."""
+    window = np.searchsorted(account.edges, account.ops["t0"].to_numpy()[chosen], "right") - 1
     last = len(account.edges) - 1
     inside = (window >= 0) & (window < last)
-    return {
-        name: np.bincount(window[inside & (kind == PARTITION.index(name))], minlength=last)
-        for name in BUSY
-    }
+    weights = None if weight is None else weight[chosen][inside]
+    return np.bincount(window[inside], weights, minlength=last).astype(np.int64)
 
 
 def without(account: DeviceTimeline, long: LongIterations) -> DeviceTimeline:
