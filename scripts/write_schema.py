@@ -66,6 +66,7 @@ OPTIONAL = {
     ("Suggestion", "predicted"),
     ("Communication", "stage_wait_ns"),
     ("HostActivity", "awaited_copies"),
+    ("HostActivity", "awaits_device_ns"),
     ("HostActivity", "blocking_calls"),
     ("HostActivity", "blocks_per_step"),
     ("HostActivity", "phase_kernels"),

@@ -40,14 +40,15 @@ def device_waits(evidence: Evidence) -> DeviceWaits:
     cost = fmean(host.sync_cost_ns / steps for host, steps in hosts) / 1e6
     after = fmean(host.idle_after_sync_ns / steps for host, steps in hosts) / 1e6
     matters = count >= FIXED.syncs
-    inside = evidence.exclusive_ms("idle_sync")
-    idle = min(evidence.exclusive_ms("idle_sync", "idle_host"), evidence.overhead_ms())
+    inside = evidence.exclusive_ms("idle_sync") - evidence.fed_ms("idle_sync")
+    late = evidence.exclusive_ms("idle_host") - evidence.fed_ms("idle_host")
+    idle = min(inside + late, evidence.overhead_ms())
     # Calls after which no GPU idles would not make the host wait for longer either.
     waits = min(max(cost, inside + after), idle) > 0
     reading, preparing = _reads(evidence) if matters and waits else (0.0, 0.0)
     most = min(cost + reading + evidence.slowed_ms(), idle) if waits else 0.0
     seen = max(min(inside + after, most), min(cost, idle))
-    overhead = evidence.exclusive_ms("idle_sync", *HOST_IDLE) - evidence.held_ms()
+    overhead = inside + evidence.exclusive_ms(*HOST_IDLE) - evidence.fed_ms(*HOST_IDLE)
     explain = matters and seen > FIXED.mostly_waits * overhead
     late = max(seen - inside, 0.0)
     return DeviceWaits(count, seen, most, reading, preparing, late, matters, explain)

@@ -365,11 +365,17 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     def host_ms(self) -> float:
         """Idle time because of late launches and latency, without the profiler's part."""
-        return min(self.idle_ms(*HOST_IDLE) - self.held_ms(), self.overhead_ms())
+        return min(self.idle_ms(*HOST_IDLE) - self.fed_ms(*HOST_IDLE), self.overhead_ms())
 
     def held_ms(self) -> float:
         """Latency far longer than launches take: something held up a device that had its work."""
         return self.of_steps((r.summary.host.held_idle_ns, r.summary.steps) for r in self.ranks)
+
+    def fed_ms(self, *causes: str) -> float:
+        """Idle time of these causes that is no overhead: held up, or waiting for another device."""
+        held = self.held_ms() if "idle_latency" in causes else 0.0
+        hosts = [(r.summary.host, r.summary.steps) for r in self.ranks]
+        return held + self.of_steps((host.awaiting_device_ns(*causes), n) for host, n in hosts)
 
     def spared_ms(self, ms: float) -> float:
         """The most that a step gets shorter where the host is spared what no profiler makes longer.

@@ -48,8 +48,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             "the trace has no host rows",
             "Record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`).",
         )
-    held = evidence.held_ms()
-    late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency") - held
+    late, latency = (evidence.exclusive_ms(c) - evidence.fed_ms(c) for c in HOST_IDLE)
     sites = evidence.delaying_sites("idle_host")
     # What the verdict keeps after the observer effect is what a change can still save.
     share = evidence.verdict.shares.get("overhead", 0.0)
@@ -81,7 +80,7 @@ def host_overhead(evidence: Evidence) -> Answer:
     lost, unsure = taken(evidence.blocks.values()), in_doubt(evidence.blocks.values())
     kept = share if not elsewhere else share - elsewhere / evidence.corrected_step_ms()
     kept = max(kept - max(lost, unsure), 0.0)
-    idle = evidence.idle_ms(*HOST_IDLE) - held - named - waited
+    idle = evidence.idle_ms(*HOST_IDLE) - evidence.fed_ms(*HOST_IDLE) - named - waited
     grade = evidence.grade(min(evidence.share(idle), kept))
     effect = evidence.quality.observer_effect
     return Answer(

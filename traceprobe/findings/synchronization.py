@@ -84,7 +84,7 @@ def _bound(evidence: Evidence, waits: DeviceWaits) -> tuple[float, tuple[str, ..
     phases = (PREPARING,) if kernels else ()
     if not waits.explain:
         return waits.most_ms + kernels, ("idle_sync", "idle_host", *phases)
-    latency = evidence.exclusive_ms("idle_latency") - evidence.held_ms()
+    latency = evidence.exclusive_ms("idle_latency") - evidence.fed_ms("idle_latency")
     most = waits.most_ms + latency + evidence.unseen_ms("overhead")
     return min(most, evidence.overhead_ms()) + kernels, ("idle_sync", *HOST_IDLE, *phases)
 

@@ -35,6 +35,7 @@ from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.intervals import measure_between, merge
 from traceprobe.timeline.long_iterations import LongIterations
 from traceprobe.timeline.rank_collectives import RankCollectives
 from traceprobe.timeline.time_slices import find_time_slices
@@ -50,6 +51,7 @@ _EVIDENCE = {
     "idle_profiler": "the profiler is at work",
     "idle_unexplained": "no host rows explain it",
 }
+_ELSEWHERE = "another GPU of the process computes what it waits for"
 _HELD = "launched in time, and nothing recorded held it up"
 
 
@@ -210,14 +212,21 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()
-    held = 2 * (gaps.t1 - gaps.held_from) > gaps.t1 - gaps.t0
+    lasts = gaps.t1 - gaps.t0
+    held = 2 * (gaps.t1 - gaps.held_from) > lasts
+    turns = merge(*account.awaits_device.values())
+    elsewhere = 2 * measure_between(turns, gaps.t0, gaps.t1) > lasts
     return [
         Gap(
             start_ns=int(gaps.t0[i]) - zero,
             end_ns=int(gaps.t1[i]) - zero,
             iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
-            evidence=_HELD if held[i] else _EVIDENCE[account.gap_causes[i]],
+            evidence=_ELSEWHERE
+            if elsewhere[i]
+            else _HELD
+            if held[i]
+            else _EVIDENCE[account.gap_causes[i]],
             before=truncated(names[name[gaps.before[i]]], MAX_NAME),
             after=truncated(names[name[gaps.after[i]]], MAX_NAME),
         )

@@ -73,6 +73,7 @@ def host_activity(
         sync_cost_ns=int(account.sync_cost[chosen].sum()),
         pause_ns=int(account.pauses[chosen].sum()),
         held_idle_ns=int(account.held[chosen].sum()),
+        awaits_device_ns=_awaited(account, chosen) or UNSET,
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         awaited_copies=_awaited_copies(calls, process.ops, steps) or UNSET,
@@ -87,6 +88,15 @@ def host_activity(
         loader_in_workers=_takes_from_workers(account, names) or UNSET,
         **({} if on_cpu else _of_gpu(account, chosen, inside, names)),
     )
+
+
+def _awaited(account: DeviceTimeline, chosen: Int64s) -> dict[str, int]:
+    """Time of waiting for another device of the process, by cause."""
+    waits = {
+        cause: int(per_window(waiting, account.edges)[chosen].sum())
+        for cause, waiting in account.awaits_device.items()
+    }
+    return {cause: ns for cause, ns in waits.items() if ns}
 
 
 def _takes_from_workers(account: DeviceTimeline, names: Sequence[str]) -> bool:

@@ -52,6 +52,10 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     held_idle_ns: int = 0
     """Part of idle_latency that is far longer than launches take: the device had its work, and what
     held it up is not in the trace. The verdict does not hold it to be overhead."""
+    awaits_device_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
+    """By cause, idle time in which another device of the process computed what is waited for: part
+    of idle_latency, as long as in `held_idle_ns`, of idle_sync, and of idle_host in copies to the
+    host; not there without."""
     data_wait_inferred_ns: int
     """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
     blocking_calls: dict[Sentence, float] | msgspec.UnsetType = msgspec.UNSET
@@ -92,6 +96,11 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     loader_in_workers: bool | msgspec.UnsetType = msgspec.UNSET
     """Workers of a `DataLoader` make batches ahead, as the name of its range says; not there where
     no name tells."""
+
+    def awaiting_device_ns(self, *causes: str) -> int:
+        """Waiting for another device of the process, of some causes, or of all."""
+        known = {} if self.awaits_device_ns is msgspec.UNSET else self.awaits_device_ns
+        return sum(ns for cause, ns in known.items() if not causes or cause in causes)
 
     def launching_ns(self, phase: str) -> int:
         """Time between launches of a phase; of the optimizer of its update, where it is known."""

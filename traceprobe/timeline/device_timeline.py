@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.events import rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.idle import Gaps
 from traceprobe.timeline.intervals import (
+    EMPTY,
     Intervals,
     intersect,
     merge,
@@ -24,9 +25,6 @@ from traceprobe.timeline.intervals import (
 )
 from traceprobe.timeline.kernel_speed import SpeedChange, find_speed_change
 from traceprobe.timeline.process_timeline import ProcessTimeline
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _OTHER_SPEED = {
     True: "the GPU was slower than in most iterations: the same kernels took longer",
@@ -53,7 +51,11 @@ class DeviceTimeline(msgspec.Struct, frozen=True):
         overlap: kind to ns per window during which compute runs too.
         inferred: part of idle_data_wait per window that no range names.
         host_late_after_sync, sync_cost: ns per window.
-        held: part of idle_latency in which the device had its work; ns per window.
+        held: part of idle_latency in which the device had its work, and nothing tells what held it
+            up; ns per window. None in a process of several devices, as one may wait for what is
+            launched late on another.
+        awaits_device: by cause, when it idles and another device of the process computes what it
+            waits for: it has its work, or the host waits.
     """
 
     process: ProcessTimeline
@@ -79,6 +81,7 @@ class DeviceTimeline(msgspec.Struct, frozen=True):
     sync_cost: Int64s
     pauses: Int64s
     held: Int64s
+    awaits_device: Mapping[str, Intervals]
 
     def cost_of(self, delays: Intervals) -> Int64s:
         """What the device would idle less without something that delays its host, per window.
@@ -122,10 +125,16 @@ def device_timeline(
     if not used.any():
         edges = edges if len(index) else np.array([t0.min(), t1.max()], dtype=np.int64)
     sets = partition.busy_sets(ops, ops["phase"].to_numpy())
-    gaps = idle.find_gaps(
-        *(ops, int(edges[-1]), process.host.step_thread), has_others=len(ops) < len(process.ops)
-    )
+    has_others = len(ops) < len(process.ops)
+    gaps = idle.find_gaps(*(ops, int(edges[-1]), process.host.step_thread), has_others=has_others)
     by_cause = idle.idle_causes(gaps, process.host, process.loaders)
+    held = idle.held_up(gaps)
+    elsewhere = _computing(process, device) if _hands_over(process) else EMPTY
+    waits = {
+        "idle_latency": held,
+        "idle_sync": by_cause["idle_sync"],
+        "idle_host": intersect(by_cause["idle_host"], _reading(process)),
+    }
     compute = partition.compute_intervals(sets)
     syncs = process.calls.select("t0", "t1", "blocking").filter("blocking")
     late = idle.idle_after_sync(gaps, ops, syncs["t1"].to_numpy())
@@ -163,8 +172,32 @@ def device_timeline(
         host_late_after_sync=per_window(late, edges),
         sync_cost=sum_per_window(gaps.t0, cost, edges),
         pauses=per_window(intersect(by_cause["idle_host"], process.host.quiet.host), edges),
-        held=per_window(idle.held_up(gaps), edges),
+        held=np.zeros_like(edges[1:]) if has_others else per_window(held, edges),
+        awaits_device={cause: intersect(part, elsewhere) for cause, part in waits.items()},
     )
+
+
+def _hands_over(process: ProcessTimeline) -> bool:
+    """Whether devices of a process hand each other data, as those do that compute by turns.
+
+    Where none does, as one that trains two models, they do not wait for each other.
+    """
+    return bool((process.ops["operation"] == int(Operation.COPY)).any())
+
+
+def _reading(process: ProcessTimeline) -> Intervals:
+    """When the host is in a call that copies to it and returns once the copy has ended."""
+    copies = process.ops.filter(
+        (pl.col("kind") == int(Kind.D2H)) & (pl.col("launch_t1") >= pl.col("t1"))
+    )
+    return union(copies["launch_t0"].to_numpy(), copies["launch_t1"].to_numpy())
+
+
+def _computing(process: ProcessTimeline, device: int) -> Intervals:
+    """When any other device of a process computes."""
+    kernels = pl.col("kind") == int(Kind.KERNEL)
+    others = process.ops.filter((pl.col("device") != device) & kernels)
+    return union(others["t0"].to_numpy(), others["t1"].to_numpy())
 
 
 def _reasons(

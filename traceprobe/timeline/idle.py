@@ -36,8 +36,8 @@ class Gaps(msgspec.Struct, frozen=True):
     Args:
         t0, t1: the gap.
         late_until: end of its host-late part; t0 where the GPU had been fed.
-        held_from: start of the part in which something held up the device that is not in the trace,
-            though its work had been launched; t1 where there is none.
+        held_from: start of the part in which something held up the device that is none of its own
+            work, though the op that ends the gap had been launched; t1 where there is none.
         after: row of the op that ends the gap, or `before` where none does.
         before: row of the op that ran last before it.
         thread: thread that launched `after`, UNKNOWN where nothing is known of it.
@@ -83,8 +83,8 @@ def find_gaps(ops: pl.DataFrame, until: int, step_thread: int, *, has_others: bo
         ops: sorted by start.
         until: end of the account; what it has after the last op is a gap that no op ends, in which
             the step thread (`step_thread`) has launched nothing.
-        has_others: the process has other devices. What is launched here may wait for what the host
-            launches there, so that no long latency tells who is late.
+        has_others: the process has other devices. All that is launched to an idle one may wait for
+            those, so that it does not tell how long launches take.
     """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
     reach = np.maximum.accumulate(t1)
@@ -93,7 +93,9 @@ def find_gaps(ops: pl.DataFrame, until: int, step_thread: int, *, has_others: bo
     launch, thread = ops["launch_t0"].to_numpy()[after], ops["thread"].to_numpy()[after]
     start, end = reach[after - 1], t0[after]
     late = np.where(thread == UNKNOWN, start, np.clip(launch, start, end))
-    held = end if has_others else _held_from(ops, after, start, late, end)
+    to_idle = (thread != UNKNOWN) & (late > start) & (not has_others)
+    usual = float(np.median((end - late)[to_idle])) if to_idle.any() else 0.0
+    held = _held_from(ops, after, late, end, usual)
     before = owner[after - 1]
     if until > reach[-1]:
         last = int(owner[-1])
@@ -103,9 +105,7 @@ def find_gaps(ops: pl.DataFrame, until: int, step_thread: int, *, has_others: bo
     return Gaps(start, end, late, held, after, before, thread)
 
 
-def _held_from(
-    ops: pl.DataFrame, after: Int64s, start: Int64s, late: Int64s, end: Int64s
-) -> Int64s:
+def _held_from(ops: pl.DataFrame, after: Int64s, late: Int64s, end: Int64s, usual: float) -> Int64s:
     """From when on the device of each gap had its work, and did not begin it for long; else `end`.
 
     What the work depends on by its streams had ended, or the device would not idle. The call itself
@@ -115,12 +115,11 @@ def _held_from(
 
     Args:
         after: row of the op that ends each gap.
-        start, late, end: of the gaps, as in `Gaps`.
+        late, end: of the gaps, as `late_until` and `t1` in `Gaps`.
+        usual: latency of a launch to an idle device.
     """
     known = ops["thread"].to_numpy()[after] != UNKNOWN
     begun, returned = ops["launch_t0"].to_numpy()[after], ops["launch_t1"].to_numpy()[after]
-    to_idle = known & (late > start)
-    usual = float(np.median((end - late)[to_idle])) if to_idle.any() else 0.0
     fed = np.clip(returned, late, end)
     under_way = _again(ops["correlation"])[after]
     least = np.where(under_way, HELD_NS, np.maximum(HELD_LATENCIES * usual, returned - begun))
@@ -138,7 +137,7 @@ def _again(correlation: pl.Series) -> Bools:
 
 
 def held_up(gaps: Gaps) -> Intervals:
-    """When the device had its work, and something that the trace does not show held it up.
+    """When the device had its work, and something else than its own work held it up.
 
     All of it is `idle_latency`.
     """

@@ -17,6 +17,7 @@ from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.compared_steps import HEAVY
 from traceprobe.verdict.correction import Corrected
+from traceprobe.verdict.pipeline import mostly_turns
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 DAMAGE = frozenset(
@@ -106,7 +107,9 @@ def _evidence(
         )
     codes = {warning.code for warning in quality.warnings}
     communicates = "communication" in decision.deciding
-    if communicates and (run is None or run.transfer_ns is None):
+    if communicates and mostly_turns(ranks):
+        pass  # what the devices of one process wait for is in its trace
+    elif communicates and (run is None or run.transfer_ns is None):
         why = "one rank cannot tell communication from waiting for other ranks"
         yield _term("single-rank", -FIXED.penalty_single_rank, why)
     elif codes.intersection(RANK_DOUBTS if communicates else OTHER_RUN):

@@ -28,22 +28,47 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def bubble_ms(ranks: Sequence[Rank]) -> float | None:
-    """What a stage waits in a step, of the stage that waits least; None without such messages.
+    """What a stage waits in a step, of the stage that waits least; None without any stages.
 
     What the others wait beyond that is for a slower stage.
     """
+    in_process = turns_ms(ranks)
     waits = [
         communication.stage_wait_ns / rank.summary.steps / 1e6
         for rank in ranks
         if (communication := rank.summary.communication) is not None
         and communication.stage_wait_ns is not UNSET
     ]
-    return min(waits) if waits else None
+    if in_process is None:
+        return min(waits) if waits else None
+    return in_process + min(waits, default=0.0)
+
+
+def turns_ms(ranks: Sequence[Rank]) -> float | None:
+    """What a device waits in a step for another one of its process, of the one that waits least.
+
+    None unless all of several devices wait: those of a model whose parts they compute by turns.
+    """
+    waits = [rank.summary.host.awaiting_device_ns() / rank.summary.steps / 1e6 for rank in ranks]
+    return min(waits) if len(waits) > 1 and all(waits) else None
+
+
+def mostly_turns(ranks: Sequence[Rank]) -> bool:
+    """Whether most of what counts for communication is devices of a process that take turns."""
+    if turns_ms(ranks) is None:
+        return False
+    turns = sum(rank.summary.host.awaiting_device_ns() for rank in ranks)
+    messages = sum(rank.summary.partition_ns["communication"] or 0 for rank in ranks)
+    return turns > FIXED.mostly_bubble * (turns + messages)
 
 
 def is_pipeline(ranks: Sequence[Rank]) -> bool:
     """Whether several ranks are stages that send each other micro-batches."""
-    return len(ranks) > 1 and bubble_ms(ranks) is not None
+    return len(ranks) > 1 and any(
+        communication.stage_wait_ns is not UNSET
+        for rank in ranks
+        if (communication := rank.summary.communication) is not None
+    )
 
 
 def schedule(ranks: Sequence[Rank], world_size: int) -> Schedule | None:

@@ -48,10 +48,12 @@ def per_step(rank: Rank, drift: Drift | None = None) -> Times:
     """A rank's partition in the five groups plus skew; after `drift` where iterations follow it.
 
     What holds up a device that has its work is no overhead: nothing that launches less or sooner
-    takes it away. Its cause is as unknown as that of a silent host.
+    takes it away. Its cause is as unknown as that of a silent host, but where it waits for another
+    device of its process, as the stage of a pipeline does: that counts for communication.
     """
     totals, steps = rank.summary.partition_ns, rank.summary.steps
     held = rank.summary.host.held_idle_ns
+    turns = rank.summary.host.awaiting_device_ns()
     waited = 0
     if rank.summary.communication is not None:
         waited = rank.summary.communication.skew_exposed_ns or 0
@@ -59,15 +61,15 @@ def per_step(rank: Rank, drift: Drift | None = None) -> Times:
     if late:
         totals = {n: sum((i.partition_ns or {}).get(n) or 0 for i in late) for n in totals}
         waited, steps = sum(i.skew_exposed_ns or 0 for i in late), len(late)
-        held = 0  # of single iterations it is not known
+        held = turns = 0  # of single iterations they are not known
     part = {name: (value or 0) / steps for name, value in totals.items()}
     skew = waited / steps
     return Times(
         data_wait=part["idle_data_wait"],
         h2d=part["h2d"],
-        communication=part["communication"] - skew,
+        communication=part["communication"] + turns / steps - skew,
         skew=skew,
-        overhead=sum(part[name] for name in SHARE_CLASSES["overhead"]) - held / steps,
+        overhead=sum(part[name] for name in SHARE_CLASSES["overhead"]) - (held + turns) / steps,
         compute=sum(part[name] for name in SHARE_CLASSES["compute"]),
         lasting=sum(part[name] for name in SHARE_CLASSES["other"]) - part["idle_unexplained"],
         unexplained=part["idle_unexplained"] + held / steps,

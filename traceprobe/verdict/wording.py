@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from msgspec import UNSET, UnsetType
 
@@ -16,7 +17,7 @@ from traceprobe.verdict.confidence import total
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift
 from traceprobe.verdict.no_training import runs_on_cpu, steps_are_ranges
-from traceprobe.verdict.pipeline import bubble_ms
+from traceprobe.verdict.pipeline import bubble_ms, mostly_turns
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 _SUBJECT = {
@@ -203,6 +204,12 @@ def reasons(
             f"{duration(run.skew_ns)} for waiting for other ranks"
         )
         sentences += late(run, step)
+    elif decision.bound == "communication" and mostly_turns(ranks):
+        waits = fmean(r.summary.host.awaiting_device_ns() / r.summary.steps for r in ranks)
+        sentences.append(
+            f"each GPU idles for {duration(waits)} {per(mean_step_ms(ranks) is not None)} while "
+            "another one of the process computes what it waits for"
+        )
     elif decision.bound == "communication" and run is not None and len(ranks) >= run.world_size:
         sentences.append(
             "how much of it is waiting for other ranks is not known: their collectives could not "
