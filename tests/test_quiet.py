@@ -119,6 +119,23 @@ def test_after_results_were_copied_to_the_host_it_works_on_them():
     assert report.verdict.bound == "overhead"
 
 
+@pytest.mark.parametrize(
+    ("late", "cause"),
+    [(0, "idle_data_wait"), (900_000, "idle_data_wait"), (1_200_000, "idle_unexplained")],
+)
+def test_a_batch_that_another_thread_had_just_made_was_waited_for(late, cause):
+    def body(program):
+        step(program)
+        program.copy_out(4)
+        begin = program.now
+        program.sleep(QUIET)
+        program.script.range("data_load", begin - MS // 10, program.now - late, thread=77)
+        program.copy_in()
+
+    report = analyze(loop(body))
+    assert idle(report)[cause] == pytest.approx(3.0, abs=0.1)
+
+
 def test_after_a_scalar_was_copied_to_the_host_nobody_knows():
     def print_loss(program):
         step(program)

@@ -2,7 +2,8 @@
 
 No thread that launches work makes a call or runs an operator then. Without a range that says so,
 what the process waited for is told by its neighbours: a batch that is copied to the device at
-either end was waited for (trainers that fetch one batch ahead copy first and wait then); results
+either end was waited for (trainers that fetch one batch ahead copy first and wait then), and so was
+one that another thread had just made, as its ranges say, when it is copied; results
 that were copied to the host are being worked on, by a simulator, a metric, a checkpoint, and values
 that are read one after the other, with nothing learnt in between, are acted on, or printed. A
 step that goes on with its backward pass or its update has had its batch, and before a loader is
@@ -98,6 +99,7 @@ def quiet_stretches(
     loading: Intervals,
     computing: Intervals,
     blocked: Intervals,
+    delivered: Int64s,
     threads: set[int],
     step_thread: int,
     reading: set[int],
@@ -111,6 +113,7 @@ def quiet_stretches(
             garbage. loading: when it is inside one of a loader.
         computing: when its operators may be of a network, an optimizer or a loader that is known.
         blocked: when it waits in the operating system; empty where that is not recorded.
+        delivered: when ranges of a loader end on other threads, ascending.
         threads: those that launch work, and the step thread, `step_thread`.
         reading: names of operators of a CPU run that read a value.
     """
@@ -128,7 +131,7 @@ def quiet_stretches(
     free = launches.outside(merge(driven, working, loading))
     # Where operators are recorded, so is a loader.
     acting = bool(len(working.t0) or reading)
-    quiet = _told_by_neighbours(launches, free, loading, blocked, acting=acting)
+    quiet = _told_by_neighbours(launches, free, loading, blocked, delivered, acting=acting)
     made = _made_by_operators(
         launches, launches.outside(merge(driven, computing)), working, computing
     )
@@ -154,13 +157,14 @@ def _told_by_neighbours(
     stretches: Intervals,
     loading: Intervals,
     blocked: Intervals,
+    delivered: Int64s,
     *,
     acting: bool,
 ) -> Quiet:
     """Quiet stretches by what is launched, and asked of a loader, around them.
 
     Args:
-        loading, blocked: as in `quiet_stretches`.
+        loading, blocked, delivered: as in `quiet_stretches`.
         acting: whether values that are read in a row may be acted on.
     """
     if not len(stretches.t0):
@@ -172,7 +176,11 @@ def _told_by_neighbours(
     # another process or a file does not work on results.
     waits = 2 * _inside(blocked, stretches) >= stretches.t1 - stretches.t0
     asks_later = _between(loading.t0, stretches.t1, launches.begin[after])
-    waited = ~asks_later & ((~result & (batch[before] | batch[after])) | (~worked_on & waits))
+    handed = batch[after] & _between(
+        delivered, np.maximum(stretches.t0, stretches.t1 - LONG_NS), stretches.t1 + LONG_NS
+    )
+    near = ~result & (batch[before] | batch[after])
+    waited = ~asks_later & (near | handed | (~worked_on & waits))
     acted = np.zeros(len(before), dtype=np.bool_)
     if acting:
         read = result & ~worked_on
