@@ -28,8 +28,10 @@ from traceprobe.pipeline.build_rank import origin
 from traceprobe.replay.predict import Playable, prepare
 from traceprobe.replay.simulate import simulate_all
 from traceprobe.replay.tasks import RankSchedule
-from traceprobe.timeline import replay as played
 from traceprobe.timeline.beside_communication import communication_columns
+from traceprobe.timeline.played_ops import consecutive, launched_ops
+from traceprobe.timeline.replay import launched_rows
+from traceprobe.timeline.stream_needs import Needs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,17 +58,17 @@ class Shown:
     stream: list[int]
     origin: int
     launched: pl.DataFrame
-    needs: played.Needs
+    needs: Needs
     same: dict[int | str, int | str]
 
 
 def shown(trace: Trace, program: Program, rank: int, written_by: str) -> Shown:
     """What the replay of a recording is made of."""
     account = recordings.account_of(trace)
-    chosen = played.consecutive(account)
-    ops = played.launched_ops(account, chosen)
+    chosen = consecutive(account)
+    ops = launched_ops(account, chosen)
     beside = communication_columns(account, trace.names)[ops["number"].to_numpy()]
-    launched, needs, _ = played.launched_rows(account, ops, beside, trace.names)
+    launched, needs, _ = launched_rows(account, ops, beside, trace.names)
     numbers = recordings.numbers(ops, program.ranks[rank], written_by)
     begin = int(chosen[0]) - 1 - FIRST
     iterations = ops["iteration"].to_list()

@@ -38,6 +38,7 @@ from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import measure_between, merge
 from traceprobe.timeline.long_iterations import LongIterations
 from traceprobe.timeline.rank_collectives import RankCollectives
+from traceprobe.timeline.stream_needs import KINDS
 from traceprobe.timeline.time_slices import find_time_slices
 
 MAX_GAPS = 50
@@ -250,7 +251,7 @@ def build_replay(account: DeviceTimeline, trace: Trace) -> Replay | UnsetType:
     return Replay(
         iterations=columns["iteration"][-1] + 1,
         latency_ns=schedule.latency_ns,
-        kinds=list(replay.KINDS),
+        kinds=list(KINDS),
         **columns,
         names=[trace.names[number] for number in names.tolist()],
         name=name.tolist(),

@@ -54,9 +54,9 @@ from traceprobe.timeline.long_iterations import (
     without,
 )
 from traceprobe.timeline.operator_time import OperatorTime, operator_time
+from traceprobe.timeline.played_ops import consecutive
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
-from traceprobe.timeline.replay import consecutive
 
 if TYPE_CHECKING:
     from traceprobe.ingest.read_trace import Progress

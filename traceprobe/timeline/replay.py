@@ -3,11 +3,7 @@
 The host is a line of launches in the order in which they were made, and between them the time that
 it needed. A training loop's threads take turns and share a line; one that launches while others do
 has a line of its own. Each stream is another line. An operation starts once its stream is free, its
-launch has been made, and what it needs of other streams has ended. What it needs is told by the
-events that streams wait for (`timeline/dependencies.py`). Where the trace has none, a collective
-needs what was launched before it, and the optimizer the collectives launched before it; and where
-not all waits are known, an operation that started late for no other reason, just when one on
-another stream ended, needs that.
+launch has been made, and what it needs of other streams (`timeline/stream_needs.py`) has ended.
 
 Neighbours of a kind are joined as long as all of them together last less than `GRAIN` of a step, so
 that the list is short.
@@ -21,35 +17,26 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.accounting import SLACK_NS
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
-from traceprobe.model.taxonomy import COMPUTE_PHASES, NO_PARTNER, OFF_DEVICE
+from traceprobe.model.taxonomy import NO_PARTNER, OFF_DEVICE
 from traceprobe.timeline import host_lines
 from traceprobe.timeline.beside_communication import communication_columns, packing_host_ns
-from traceprobe.timeline.dependencies import Dependencies, dependencies
+from traceprobe.timeline.dependencies import dependencies
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.operators import launching_operators
 from traceprobe.timeline.partition import TRANSFER_KINDS
+from traceprobe.timeline.played_ops import MAX_OPS, consecutive, launched_ops
 from traceprobe.timeline.stalls import stalls
+from traceprobe.timeline.stream_needs import KINDS, Needs, stream_needs
 
-MAX_ITERATIONS = 4
 COMMUNICATION = ("slowed_ns", "packing_ns", "packing_host_ns")
 """Columns with what there would not be without communication."""
 NOT_SLOWED = ("pause_ns", "stall_ns")
 """Columns with parts of the host's time that a profiler makes no longer."""
 GRAIN = 1 / 200
 """Longest row of joined operations, as a part of the mean step."""
-MAX_OPS = 400_000
-"""Operations of the played iterations; with more there is no replay."""
-NEAR_NS = 10_000
-"""An operation that starts within this time after the end of another may have waited for it."""
-TOLD_NEAR_NS = 50_000
-"""The same of one whose stream was told to wait, where the trace does not say for what: on AMD's
-GPUs, whose traces have no records of events, it then starts some 20 µs later."""
 GROUPS = 1 << 31
 """Groups are told apart by their numbers modulo this, so that every reader of JSON can."""
-KINDS = (*COMPUTE_PHASES, *OFF_DEVICE)
-"""Copies inside the device and memsets belong to the phase that launches them."""
 FIRST = np.iinfo(np.int64).min // 2
 """Stands for the end of what a stream did before its first operation."""
 
@@ -74,19 +61,6 @@ class Schedule(msgspec.Struct, frozen=True):
     unresolved: int
 
 
-class Needs(msgspec.Struct, frozen=True):
-    """Pairs of operations, the second of which must end before the first begins.
-
-    Args:
-        op, needs: rows of the operations. recorded: whether the trace says so.
-    """
-
-    op: Int64s
-    needs: Int64s
-    recorded: Bools
-    unresolved: int
-
-
 def schedule(account: DeviceTimeline, names: Sequence[str]) -> Schedule | None:
     """The last used iterations; None where there are too few, or the trace has no launches.
 
@@ -104,32 +78,6 @@ def schedule(account: DeviceTimeline, names: Sequence[str]) -> Schedule | None:
     rows, needs, latency = launched_rows(account, ops, beside, names)
     rows = _closed(rows, account, int(chosen[0]), int(chosen[-1]), names)
     return _joined(rows, needs, latency, chosen, step * GRAIN)
-
-
-def launched_ops(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
-    """Operations of some iterations, and of the one before, in the order of their launches.
-
-    The one before shows what the first of them waited for. `number` is the row of `account.ops`.
-    """
-    shown = [int(chosen[0]) - 1, *chosen.tolist()]
-    return (
-        account.ops.with_row_index("number")
-        .filter(
-            pl.col("iteration").is_in(shown)
-            & (pl.col("thread") != UNKNOWN)
-            & ~pl.col("thread").is_in(sorted(account.process.loaders))
-        )
-        .sort("launch_t0", "t0")
-    )
-
-
-def consecutive(account: DeviceTimeline) -> Int64s:
-    """The last run of used iterations without one between that is not."""
-    used = account.index[account.used]
-    if not len(used):
-        return used
-    breaks = np.flatnonzero(np.diff(used) > 1)
-    return used[breaks[-1] + 1 if len(breaks) else 0 :][-MAX_ITERATIONS:]
 
 
 def launched_rows(
@@ -151,7 +99,7 @@ def launched_rows(
     kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
     latency = _latency(t0, t1, launched, before, ops["launch_t0"].to_numpy(), kernels)
     ready = np.maximum(before, launched + latency)
-    needs = _needs(ops, told, kind, stream, ready)
+    needs = stream_needs(ops, told, kind, stream, ready)
     needed = np.full(len(ops), np.iinfo(np.int64).min)
     np.maximum.at(needed, needs.op, t1[needs.needs])
     # The first of a stream may have waited for what was launched before the recording began.
@@ -259,72 +207,6 @@ def _latency(
     alone = (ended <= launched) | (ended > t0)
     late = kernels & (began > before) & (before > FIRST) & alone
     return max(int(np.median((t0 - launched)[late])), 0) if late.any() else 0
-
-
-def _needs(
-    ops: pl.DataFrame, told: Dependencies, kind: Int64s, stream: Int64s, ready: Int64s
-) -> Needs:
-    """What operations need of other streams, as far as the trace tells or it can be inferred.
-
-    Args:
-        told: what they need because of events.
-        kind, stream, ready: of each operation; from `ready` on it would start, if it needed
-            nothing.
-    """
-    t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
-    pairs = [(told.op, told.needs, told.recorded)]
-    if not len(told.op):
-        design = [(row, of) for row, of in _by_design(ops, kind) if t1[of] <= t0[row]]
-        design = [(row, of) for row, of in design if stream[of] != stream[row]]
-        at = np.array(design, np.int64).reshape(-1, 2)
-        pairs.append((at[:, 0], at[:, 1], np.zeros(len(at), bool)))
-    late = np.zeros(0, np.int64)
-    if not told.all_recorded:
-        explained = ready.copy()
-        np.maximum.at(explained, told.op, t1[told.needs])
-        near = np.full(len(t0), NEAR_NS)
-        near[told.open] = TOLD_NEAR_NS
-        late, other = _just_after(t0, t1, stream, explained, near)
-        pairs.append((late, other, np.zeros(len(late), bool)))
-    op, needs, recorded = (np.concatenate([pair[n] for pair in pairs]) for n in range(3))
-    _, first = np.unique(np.stack([op, needs]), axis=1, return_index=True)
-    # A wait that was for something else than it seemed is known where the start tells for what.
-    unresolved = told.lost - int(np.isin(told.open, late).sum())
-    unresolved += int((~np.isin(told.contradicted, late)).sum())
-    return Needs(op[first], needs[first], recorded[first].astype(bool), unresolved)
-
-
-def _just_after(
-    t0: Int64s, t1: Int64s, stream: Int64s, ready: Int64s, near_ns: Int64s
-) -> tuple[Int64s, Int64s]:
-    """Operations that started late, just when one of another stream had ended, and that one.
-
-    Args:
-        near_ns: by how much later each may have started.
-    """
-    order = np.argsort(t1, kind="stable")
-    late = np.flatnonzero(t0 - ready > SLACK_NS)
-    at = np.searchsorted(t1[order], t0[late], "right") - 1
-    known = at >= 0
-    late, other = late[known], order[at[known]]
-    near = (t0[late] - t1[other] <= near_ns[late]) & (stream[other] != stream[late])
-    near &= other < late
-    return late[near], other[near]
-
-
-def _by_design(ops: pl.DataFrame, kind: Int64s) -> list[tuple[int, int]]:
-    """Collectives need what was launched before them, the first of the optimizer needs them."""
-    comm = kind == KINDS.index("communication")
-    if not comm.any():
-        return []
-    number = np.arange(len(kind))
-    last_kernel = np.maximum.accumulate(np.where(kind < len(COMPUTE_PHASES), number, -1))
-    last_comm = np.maximum.accumulate(np.where(comm, number, -1))
-    pairs = [(int(i), int(last_kernel[i])) for i in np.flatnonzero(comm) if last_kernel[i] >= 0]
-    optimizer = np.flatnonzero(kind == KINDS.index("optimizer"))
-    _, first = np.unique(ops["iteration"].to_numpy()[optimizer], return_index=True)
-    pairs += [(int(i), int(last_comm[i])) for i in optimizer[first] if last_comm[i] >= 0]
-    return pairs
 
 
 def _joined(
