@@ -84,3 +84,11 @@ def test_a_host_that_reads_the_loss_waits_for_the_device_that_computes(analysed)
     assert "micro-batches that follow each other" in found.advice
     assert found.saving_ms_per_step <= PART / MS + 0.2
     assert finding_in(report, "host-overhead").status != "fail"
+
+
+def test_no_path_and_no_prediction_leaves_out_what_they_wait_for(analysed):
+    report = analysed(model())
+    assert not report.critical_path
+    assert not any(finding.predicted for finding in report.findings)
+    told = "is “idle: launch latency”: another GPU of the process computes what it waits for"
+    assert told in report.to_html()

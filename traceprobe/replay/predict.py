@@ -33,7 +33,7 @@ from traceprobe.replay.stages import evened, with_more_micro_batches
 from traceprobe.replay.tasks import RankSchedule, schedule_of
 from traceprobe.replay.transfers import transfers
 from traceprobe.verdict.allreduce import Links
-from traceprobe.verdict.pipeline import is_pipeline
+from traceprobe.verdict.pipeline import is_pipeline, turns_ms
 
 RULES_MARGIN = 0.05
 """Relative error of what the rules leave out. How often measured steps lie inside the interval is
@@ -105,7 +105,13 @@ def prepare(report: Report) -> Playable:
             "the report holds no iterations to play: it takes at least two used ones in a row, GPU "
             "work with its launches, and an analysis by this version (analyse the trace again)"
         )
+    waits = turns_ms(report.ranks) or 0.0
     now = now_ms(report)
+    if waits > RULES_MARGIN * now:
+        raise ImpossibleChange(
+            "the GPUs of one process compute by turns, and the trace does not say what one needs "
+            "of another; make the change, and `traceprobe compare` both runs"
+        )
     fewest = min(replay.iterations for _, replay in ranks)
     ranks = [(rank, replay.last(fewest)) for rank, replay in ranks]
     schedules = [schedule_of(replay) for _, replay in ranks]

@@ -76,6 +76,7 @@ MEANINGS = {
     "idle_unexplained": "the trace does not show what the host does",
 }
 """Of `PARTITION`, in a line."""
+_ELSEWHERE = "another GPU of the process computes what it waits for"
 HOST_LABELS = {
     "range": ("range", "a range that the program or a library marked"),
     "operator": ("operator", "an operator of PyTorch"),
@@ -175,9 +176,15 @@ def _summary(rank: Rank, picture: Picture, count: int) -> str:
     if idle:
         cause = max(idle, key=lambda key: idle[key])
         share = percent(idle[cause] / window.duration_ns)
-        sentence += f" Most of the rest, {share}, is “{CLASS_LABELS[cause]}”: {MEANINGS[cause]}."
+        why = _ELSEWHERE if _waits_elsewhere(rank, cause) else MEANINGS[cause]
+        sentence += f" Most of the rest, {share}, is “{CLASS_LABELS[cause]}”: {why}."
     operations = f"All {window.ops.rows:,} {op} are drawn, each in its true length."
     return f"{sentence} {operations}" if window.ops.rows else sentence
+
+
+def _waits_elsewhere(rank: Rank, cause: str) -> bool:
+    """Whether most idle time of a cause is waiting for another device of the process."""
+    return 2 * rank.summary.host.awaiting_device_ns(cause) > (rank.summary.partition_ns[cause] or 0)
 
 
 def partition_of(picture: Picture, window: Window) -> dict[str, int]:
