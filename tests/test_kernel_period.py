@@ -57,6 +57,24 @@ def accumulation(net, program, update):
     program.kernels(update)
 
 
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+
+
+def micro_batches(count, updates_after, update):
+    """Micro-batches, all but the first after an update adding to the gradients of those before."""
+    net, program, spans, first = Net(layers=6), Program(), [], True
+    for k in range(count):
+        begin = program.sleep(60_000).now
+        net.forward(program)
+        for name in net.names("backward"):
+            program.kernels([name] if first else [name, ADD], backward=True)
+        first = k in updates_after
+        if first:
+            program.kernels(update)
+        spans.append((begin, program.now))
+    return program, np.array(spans)
+
+
 def gan(net, program, update):
     """Two updates of the discriminator, one of the generator."""
     for prefix in ("critic_", "critic_", "generator_"):
@@ -219,6 +237,13 @@ def test_steps_are_found_without_the_name_of_an_update(net, update, steps, befor
 @pytest.mark.parametrize("step", [accumulation, gan])
 def test_one_thread_alone_shows_its_longest_repetition(step, net, update, steps):
     program, spans = run(net, step, update, steps=steps)
+    assert_steps(period_of(program), spans)
+
+
+@pytest.mark.parametrize("updates_after", [(3,), (0,), (1, 5), ()])
+def test_micro_batches_of_which_few_update_are_steps(updates_after):
+    clip_and_update = [f"clip_{k}" for k in range(9)] + [UPDATE] * 9
+    program, spans = micro_batches(8, updates_after, clip_and_update)
     assert_steps(period_of(program), spans)
 
 

@@ -47,11 +47,12 @@ class Pass:
         self.script.operator(NODE + name, began, self.at, thread=AUTOGRAD, forward_thread=1)
 
     def weight(self, products, accumulated):
-        """A layer: its products, then its weight's gradient."""
+        """A layer: its products, then its weight's gradient; none yet where it comes again."""
         gemm = [("sm90_xmma_gemm_bf16", PRODUCT_US)] * products
         self.node("MmBackward0", *["aten::mm"] * products, kernels=gemm)
         self.node("TBackward0", "aten::t")
-        self.accumulate(accumulated)
+        if accumulated is not None:
+            self.accumulate(accumulated)
 
     def accumulate(self, how):
         kernel = [("vectorized_elementwise_kernel", ADD_US)]
@@ -121,6 +122,25 @@ def test_before_it_half_the_products_are(tmp_path):
 def test_the_only_product_of_a_node_is_for_its_weights(tmp_path):
     found = run(tmp_path, [(1, "adds"), (2, "anew")])
     assert found.total_ns == found.iterations * (PRODUCT_US + ADD_US) * 1_000
+
+
+ADDS = [(2, "adds")] * 3
+
+
+@pytest.mark.parametrize(
+    ("run_before", "wasted"),
+    [
+        ([(2, None), (2, None), (1, None)], 5),
+        ([(2, None), (2, None), (2, None)], 0),  # its input needs a gradient
+        ([(2, None), (1, None)], 0),  # another network
+        ([(1, None), (2, None), (1, None)], 0),
+        ([(2, "anew"), (2, None), (2, None), (1, None)], 0),
+    ],
+)
+def test_another_run_of_the_network_waits_for_what_is_added(tmp_path, run_before, wasted):
+    found = run(tmp_path, [*run_before, *ADDS, (2, "anew")])
+    added = len(ADDS) * (PRODUCT_US + ADD_US)
+    assert found.total_ns == found.iterations * (wasted * PRODUCT_US + added) * 1_000
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
     "anew before any update, in a program that sets nothing to zero between its passes apart from "
     "the few gradients that an attack clears. Duration of the kernels for them: all of them after "
     "the last gradient that begins anew; before it, what adds them, casts them and computes them: "
-    "of several matrix products in one node those that are called `wgrad`, or half. Of the rank "
+    "of several matrix products in one node those that are called `wgrad`, or half; and all of "
+    "another run of the same network, down to an input that needs no gradient. Of the rank "
     "with most of it. The saving is all of it, and of the idle time of `host-overhead` no more "
     "than the host spends between their launches.",
     verify="Set `requires_grad_(False)` on parameters that are in no optimizer, or run a network "
@@ -39,9 +40,10 @@ def unused_gradients(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms + part * evidence.launching_ms("backward"), "backward", *HOST_IDLE),
         "Call `requires_grad_(False)` on the parameters that no optimizer has: the frozen base "
-        "under adapters, the backbone under a new head. Where two networks take turns, run the one "
-        "that is not updated under `torch.no_grad()`, or freeze it where gradients go through it. "
-        "For gradients of inputs alone, as in an attack, call `torch.autograd.grad` with them. If "
-        "the parameters were meant to learn, give them to the optimizer.",
+        "under adapters, the backbone under a new head, the network of a perceptual loss. Where "
+        "two networks take turns, run the one that is not updated under `torch.no_grad()`, or "
+        "freeze it where gradients go through it. For gradients of inputs alone, as in an attack, "
+        "call `torch.autograd.grad` with them. If the parameters were meant to learn, give them to "
+        "the optimizer.",
         changes=left_out(evidence, found, "backward", part),
     )

@@ -53,6 +53,8 @@ _UPDATE = (
 )
 _TENSOR_UPDATE = "addcdiv_cuda"
 """With it Adam and its kind end the update of each parameter; models do without."""
+_ADDITION = r"(?i)(CUDAFunctor_|Functor)add|add_kernel"
+"""What adds a gradient to that of the micro-batches before; models add, too."""
 _NO_UPDATE = r"(?i)::Copy<|optimizer_state|LpNorm"
 """PyTorch copies lists of tensors by multi_tensor_apply too, as FSDP does around each layer."""
 
@@ -81,6 +83,11 @@ class _Kernels(msgspec.Struct, frozen=True):
     t0: Int64s
     t1: Int64s
     thread: Int64s
+
+    @property
+    def pause(self) -> Int64s:
+        """From the end of the launch before to the launch of each, ns."""
+        return np.concatenate([np.zeros(1, np.int64), self.t0[1:] - self.t1[:-1]])
 
 
 class _Repetitions(NamedTuple):
@@ -179,10 +186,16 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
     threads = _busy_threads(kernels)
     ends = _updates(kernels, names, threads)
     updating = is_update(distinct, names)
-    found = _repetitions(ends, dense, updates=True, updating=updating) if len(ends) else None
+    found = _repetitions(ends, dense, may_do_more=True, updating=updating) if len(ends) else None
     if found is None and len(ends):
-        found = _repetitions(ends, _families(kernels, names), updates=True)
-    edges = _without_updates(kernels, dense, threads, calls) if found is None else found.edges
+        found = _repetitions(ends, _families(kernels, names), may_do_more=True)
+    if found is not None:
+        edges: Int64s | None = found.edges
+    elif len(threads) > 1:
+        passes = ~is_update(kernels.name, names) & ~_additions(kernels.name, names)
+        edges = _in_turns(kernels, dense, threads, passes)
+    else:
+        edges = _alone(kernels, dense, calls)
     if edges is None:
         return None
     first, last = int(edges[0]), int(edges[-1])
@@ -215,28 +228,45 @@ def _main_thread(ops: pl.DataFrame, kernels: _Kernels, threads: Sequence[Bools])
     return found.pop() if len(launching) > 1 and len(found) == 1 else None
 
 
-def _without_updates(
-    kernels: _Kernels, dense: Int64s, threads: Sequence[Bools], calls: pl.DataFrame
+def _additions(ids: Int64s, names: Sequence[str]) -> Bools:
+    """Which kernels add tensors element by element."""
+    distinct, place = numbered(ids)
+    found = [bool(re.search(_ADDITION, names[i])) for i in distinct]
+    return np.array(found, dtype=np.bool_)[place]
+
+
+def _in_turns(
+    kernels: _Kernels, dense: Int64s, threads: Sequence[Bools], passes: Bools
 ) -> Int64s | None:
-    """The period where no kernel is named like an update.
+    """The period where two threads launch, and no kernel is named like an update, or too few are.
 
     Forward and backward pass are launched by two threads, and a repetition has both: so the most
-    frequent such one is an iteration. One thread alone launches the layers of a model, which repeat
-    too: there an iteration ends where the host waits. Else it is what layers repeat in, or what
-    hardly anything but repetitions is beside, and not at both ends: a model has a beginning and an
-    end, short as they are beside many layers. A capture that begins with one long launch shows one
-    cold pass, and what repeats in it are layers; so it is where most of their kernels run
-    elsewhere, in layers of other sizes.
+    frequent such one is an iteration. Of micro-batches the first adds no gradients, and the last
+    one updates the parameters; their passes are equal.
 
     Args:
         threads: for each thread that launches a good part of the kernels, which ones.
+        passes: those that neither add gradients nor update parameters.
     """
-    if len(threads) > 1:
-        for at in reversed(_rare(dense)):
-            found = _repetitions(at, dense)
-            if found is not None and _holds_all(found.edges, threads):
-                return _at_pauses(found.edges, kernels)
-        return None
+    for kept, more in ((np.ones_like(passes), False), (passes, True)):
+        place = np.append(np.flatnonzero(kept), len(dense))
+        compared = numbered(dense[kept])[1].astype(np.int64)
+        for at in reversed(_rare(compared)):
+            found = _repetitions(at, compared, may_do_more=more)
+            if found is not None and _holds_all(place[found.edges], threads):
+                return place[_at_pauses(found.edges, kernels.pause[kept])]
+    return None
+
+
+def _alone(kernels: _Kernels, dense: Int64s, calls: pl.DataFrame) -> Int64s | None:
+    """The period where one thread launches, and no kernel is named like an update.
+
+    It launches the layers of a model, which repeat too: there an iteration ends where the host
+    waits. Else it is what layers repeat in, or what hardly anything but repetitions is beside, and
+    not at both ends: a model has a beginning and an end, short as they are beside many layers. A
+    capture that begins with one long launch shows one cold pass, and what repeats in it are layers;
+    so it is where most of their kernels run elsewhere, in layers of other sizes.
+    """
     waits = np.sort(calls["t0"].to_numpy()[calls["blocking"].to_numpy()])
     ends = np.unique(np.searchsorted(kernels.t0, waits)) - 1
     span = int(kernels.t1[-1] - kernels.t0[0])
@@ -249,7 +279,7 @@ def _without_updates(
         if not found.nested and at is not ends and _has_both_ends(found.edges, dense):
             continue
         if found.part >= (_LEAST_PART if found.nested else SAME):
-            return _at_pauses(found.edges, kernels)
+            return _at_pauses(found.edges, kernels.pause)
     return None
 
 
@@ -284,14 +314,16 @@ def _repetitions(
     at: Int64s,
     dense: Int64s,
     *,
-    updates: bool = False,
+    may_do_more: bool = False,
     strict: bool = False,
     updating: Bools | None = None,
 ) -> _Repetitions | None:
     """Repetitions that end with anchors; None without a period.
 
     Args:
-        at: positions of the anchor. dense: names. updates: whether the anchor ends an update.
+        at: positions of the anchor. dense: names.
+        may_do_more: whether each repetition is an iteration that may do more than the others, as
+            where the anchor ends an update.
         strict, updating: as of `find_cycle`.
     """
     after = at + 1
@@ -300,9 +332,9 @@ def _repetitions(
     window = np.searchsorted(after, np.arange(len(dense)), "right") - 1
     contents = contents_of(window, dense, len(at) - 1)
     cycle = find_cycle(contents, strict=strict, updating=updating)
-    if cycle is None and not updates:
+    if cycle is None and not may_do_more:
         return None
-    size, offset = (1, 0) if cycle is None else _size(cycle, contents, updates, strict)
+    size, offset = (1, 0) if cycle is None else _size(cycle, contents, may_do_more, strict)
     if cycle is not None and size > 1:
         typical = typical_contents(cycle, contents)
         regular = regular_windows(cycle, contents)
@@ -348,7 +380,7 @@ def _own_part(edges: Int64s, dense: Int64s) -> float:
     return len(inside) / int(np.isin(dense, inside).sum())
 
 
-def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[int, int]:
+def _size(cycle: Cycle, contents: Int64s, may_do_more: bool, strict: bool) -> tuple[int, int]:
     """Windows of an iteration, and the number of the first one that begins one.
 
     Where some windows only do more than the others, each is an iteration, if each ends with an
@@ -360,7 +392,7 @@ def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[
     plain = plain_windows(cycle, contents)
     if plain is not None and not strict:
         usual = int(most_frequent(contents).sum())
-        if updates or contents.sum() <= 2 * usual * len(contents):
+        if may_do_more or contents.sum() <= 2 * usual * len(contents):
             return 1, 0
     return cycle.length, first_place(cycle, contents)
 
@@ -382,17 +414,24 @@ def _extended(edges: Int64s, dense: Int64s, typical: Int64s) -> Int64s:
     return edges
 
 
-def _at_pauses(edges: Int64s, kernels: _Kernels) -> Int64s:
-    """The edges moved to where the host pauses longest within a typical repetition."""
+def _at_pauses(edges: Int64s, pause: Int64s) -> Int64s:
+    """The edges moved to where the host pauses longest within a typical repetition.
+
+    Args:
+        pause: before the launch of each kernel that was compared.
+    """
     length = int(np.median(np.diff(edges)))
     usual = edges[:-1][np.diff(edges) == length]
-    pause = np.concatenate([[0], kernels.t0[1:] - kernels.t1[:-1]])
     places = usual[:, None] + np.arange(length)
     typical = np.median(pause[places], axis=0)
     shift = int(np.argmax(typical))
     if shift == 0 or not len(usual):
         return edges
-    moved = np.minimum(edges[:-1] + shift, edges[1:])  # nearly so in the odd repetition
+    # Of an odd repetition, that has kernels more or less, the nearer end tells the place.
+    if 2 * shift <= length:
+        moved = np.minimum(edges[:-1] + shift, edges[1:])
+    else:
+        moved = np.maximum(edges[1:] + shift - length, edges[:-1])
     ends = [edges[0] - length + shift, edges[-1] + shift]
-    kept = [end for end in ends if 0 <= end <= len(kernels.name)]
+    kept = [end for end in ends if 0 <= end <= len(pause)]
     return np.unique(np.concatenate([moved, np.array(kept, np.int64)]))

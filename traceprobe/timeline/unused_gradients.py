@@ -36,6 +36,8 @@ _FEW = 0.2
 zero behind each pass."""
 _OF_WEIGHTS = "wgrad"
 """What libraries call a convolution's product for its weights; the other is `dgrad`."""
+_RUN = 3
+"""Products that a network has at least of which another run is told."""
 _NEAR = 6
 """Nodes of views and casts between a product and the gradient that it is for, at most."""
 
@@ -164,7 +166,8 @@ class _Kernels:
 
         self._gradients = gradients
         self._all = launched(ops, gradients.nodes, names, lambda _: True)
-        products, named = of(), of(_OF_WEIGHTS)
+        self._products = products = of()
+        named = of(_OF_WEIGHTS)
         # Of several products without a word one half is for what the node was given.
         part = np.where(products.kernels > 1, 0.5, 1.0)
         self._of_weights = Launched(
@@ -178,7 +181,8 @@ class _Kernels:
         """Time, ns, and number of those of a pass that are for gradients which it adds to.
 
         Behind the last gradient that begins anew all of them are. Before it, and where none does,
-        these are what adds, the cast of a gradient that is added, and what computes it.
+        these are what adds, the cast of a gradient that is added, and what computes it; and all of
+        a run of the same network whose gradients wait for them.
         """
         gradients = self._gradients
         adds = np.flatnonzero(gradients.adds[first:end]) + first
@@ -195,6 +199,27 @@ class _Kernels:
                 if self._of_weights.kernels[before]:
                     products.append(before)
                     break
+        whole += self._waiting(first, products)
         each = zip(self._all, self._of_weights, strict=True)
         ns, kernels = (float(a[whole].sum() + b[products].sum()) for a, b in each)
         return ns, kernels
+
+    def _waiting(self, first: int, added: Sequence[int]) -> range:
+        """Nodes of another run of the network, whose gradients wait for those that are added.
+
+        A loss of features runs a network on what was made and on what was wanted. Autograd goes
+        back through the second run first, down to its input, which needs no gradient: its last
+        product is for weights alone, and all others are those of the first run.
+
+        Args:
+            added: nodes with the products for weights of which the gradients are added.
+        """
+        if len(added) < _RUN:
+            return range(0)
+        before = np.flatnonzero(self._of_weights.kernels[first : added[0]]) + first
+        anew = self._gradients.anew[first : added[-1]]
+        if anew.any() or len(before) != len(added):
+            return range(0)
+        other, own = self._products.kernels[before], self._products.kernels[list(added)]
+        ends = (other[:-1] == own[:-1]).all() and other[-1] < own[-1]
+        return range(int(before[0]), int(before[-1]) + 1) if ends else range(0)
