@@ -228,6 +228,15 @@ def test_the_next_command_fits_the_report():
     command, _ = next_step.next_command(change(report, ranks=[stepless]))
     assert command == f"traceprobe inspect {report.inputs[0].name}"
     assert next_step.next_command(change(report, inputs=[], ranks=[])) is None
+    iterations = [
+        change(rank.iterations[0], used=False, skip_reason="long: 301 ms, the others 9 ms")
+    ]
+    long = change(report, ranks=[change(rank, iterations=iterations)])
+    assert next_step.next_command(long) == next_step.next_command(report)  # the step is known
+    unknown = change(long, quality=change(report.quality, observer_effect=None))
+    command, why = next_step.next_command(unknown)
+    assert command.endswith("--unprofiled-step-ms MS")
+    assert why.endswith("whether the long one recurs")
     undrawn = change(rank, picture=change(rank.picture, windows=[]))
     assert next_step.next_command(change(report, ranks=[undrawn])) is None
 

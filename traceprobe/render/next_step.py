@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from traceprobe.model.accounting import SKIPPED_AS_LONG
 from traceprobe.records.picture import Picture
 from traceprobe.records.report import Report
 from traceprobe.system import shell
@@ -23,10 +24,13 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
             f"traceprobe inspect {shell.file(names[0])}",
             "to see what the trace holds, and what is missing for steps",
         )
+    with_step = f"traceprobe analyze {' '.join(map(shell.file, names))} --unprofiled-step-ms MS"
     if any(term.name == "observer-effect" for term in report.verdict.confidence_terms):
+        return with_step, "with the step time without a profiler, which decides here"
+    if report.quality.observer_effect is None and _leaves_long_ones_out(report):
         return (
-            f"traceprobe analyze {' '.join(map(shell.file, names))} --unprofiled-step-ms MS",
-            "with the step time without a profiler, which decides here",
+            with_step,
+            "with the mean step time without a profiler, which tells whether the long one recurs",
         )
     cut = slice_command(report, names)
     if cut is None:
@@ -34,6 +38,12 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
     if report.inputs[0].format == "nsys":
         return cut, "to cut out a typical step, small enough for an issue"
     return cut, "to look at a typical step in Perfetto"
+
+
+def _leaves_long_ones_out(report: Report) -> bool:
+    """Whether iterations are left out as they are much longer than the others, and came once."""
+    reasons = (i.skip_reason for rank in report.ranks for i in rank.iterations)
+    return any(reason is not None and reason.startswith(SKIPPED_AS_LONG) for reason in reasons)
 
 
 def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
