@@ -15,6 +15,7 @@ from tests.cli_runner import environment as clean
 from tests.processes import wait_until
 from traceprobe.capture.process.environment import program_environment
 from traceprobe.capture.profiler.other_profilers import OWN_PROFILER, OtherProfilers
+from traceprobe.capture.recording import run_recording
 from traceprobe.capture.recording.recording_files import deliver_recording, recording_files
 from traceprobe.capture.recording.recording_plan import RecordingPlan
 from traceprobe.errors import UsageError
@@ -101,6 +102,20 @@ def test_a_program_that_does_not_let_itself_be_ended_is_recorded_once(record, tm
     stubborn = "try: step()\n    except SystemExit: refused += 1"
     record(f"refused = 0\nfor _ in range(50):\n    {stubborn}\nassert refused > 9").expect(0)
     assert listed(tmp_path / "out") == NAMES
+
+
+@pytest.mark.slow
+def test_a_program_that_would_train_for_days_is_ended(pytorch, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_recording, "PATIENCE_S", 1.0)
+    program = tmp_path / "train.py"
+    program.write_text(f"{TRAIN}\nwhile True:\n    try: step()\n    except SystemExit: pass\n")
+    (tmp_path / "out").mkdir()
+    plan = RecordingPlan(warmup=1, most_warmup=1, calibrate=2, active=3)
+    notes = []
+    request = run_recording.RecordingRequest([sys.executable, str(program)], plan)
+    run_recording.run_recording(request, tmp_path / "out", lambda _: None, notes.append)
+    assert notes == ["the program went on for 1 s after its last step, and was ended"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} < NAMES
 
 
 @pytest.mark.slow

@@ -125,6 +125,23 @@ def ran(folder, program, notes=None):
     launch.run_program(program, os.environ, folder, lambda _: None, told.append).expect_success()
 
 
+@pytest.mark.parametrize("ranks_asked", [(0, 1), (0,), ()])
+def test_a_program_that_goes_on_when_all_ranks_were_asked_to_end_is_ended(tmp_path, ranks_asked):
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}.progress").write_text("done\n")
+    for rank in ranks_asked:
+        (tmp_path / f"rank{rank}.asked").touch()
+    program = tmp_path / "program.py"
+    all_were = len(ranks_asked) == 2
+    program.write_text(f"import time; time.sleep({60 if all_were else 2})")
+    notes, command = [], [sys.executable, str(program)]
+    launch.run_program(
+        *(command, os.environ, tmp_path, lambda _: None, notes.append), patience=1.0
+    ).expect_success()
+    told = ["the program went on for 1 s after its last step, and was ended"]
+    assert notes == (told if all_were else [])
+
+
 @pytest.mark.slow
 def test_children_that_stay_when_a_program_ends_are_ended(tmp_path):
     folder = tmp_path / "run"

@@ -40,6 +40,12 @@ def _first_of_rank(folder: str, start: Callable[[], LoopSession]) -> LoopSession
     return start() if claim_rank(folder) else Bystander(folder)
 
 
+def folder_of_process() -> str | None:
+    """Where this process tells the one that started it how far it is; None where none asked."""
+    plan = RecordingPlan.current() or AblationPlan.current() or ProbePlan.current()
+    return None if plan is None else plan.folder
+
+
 def session_of_process() -> Callable[[], LoopSession] | None:
     """What starts the session that this process was asked for; None where it was asked for none."""
     if (recording := RecordingPlan.current()) is not None:

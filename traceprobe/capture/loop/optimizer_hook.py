@@ -7,13 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from traceprobe.capture.loop.backward_pass import call_around_backward_passes, in_backward_pass
-from traceprobe.capture.loop.loop_session import LoopSession, session_of_process
+from traceprobe.capture.loop.loop_session import (
+    LoopSession,
+    folder_of_process,
+    session_of_process,
+)
 from traceprobe.capture.loop.loop_updates import updates
 from traceprobe.capture.memory.memory_prediction_session import (
     NO_MODEL,
     current_memory_prediction,
 )
 from traceprobe.capture.owners.kernel_owners import watch_graphs
+from traceprobe.capture.process.progress import asked_to_end
 from traceprobe.capture.profiler.other_profilers import other_profilers
 from traceprobe.capture.recording.recording_plan import RecordingPlan
 from traceprobe.capture.recording.recording_session import RecordingSession
@@ -96,7 +101,10 @@ class _Steps:
         elif self._process != os.getpid():  # forked: the steps are those of its parent
             return
         self._mark()
-        self._ended = self._ended or not self._session.before_step(self._number)
+        if not self._ended and not self._session.before_step(self._number):
+            self._ended = True
+            if (folder := folder_of_process()) is not None:
+                asked_to_end(folder)
         if self._ended:
             # The recording is complete; the program is not asked to train on, nor asked once.
             raise SystemExit(0)

@@ -13,12 +13,15 @@ from pathlib import Path
 
 from traceprobe.capture.process.program import python_interpreter
 from traceprobe.capture.process.program_output import MOST_BYTES, OutputFollower, barred
-from traceprobe.capture.process.progress import refusal, reported_states
+from traceprobe.capture.process.progress import all_asked_to_end, refusal, reported_states
 from traceprobe.capture.process.supervised import SupervisedProcess, SupervisorLost
 from traceprobe.capture.process.supervisor import ERR, OUT
 from traceprobe.errors import TraceprobeError
 
 LAST_LINES = 12
+TOLD_S, PATIENCE_S = 10.0, 60.0
+"""From when all ranks were asked to end until it is said that one goes on, and until it is ended:
+one may write a checkpoint on its way out, or catch `SystemExit` and train for days."""
 _TORCHRUN = (
     "import sys, runpy; sys.path[:] = [folder for folder in sys.path if folder]; "
     "runpy.run_module('torch.distributed.run', run_name='__main__', alter_sys=True)"
@@ -117,6 +120,7 @@ def run_program(
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
     on_output: Callable[[str], None] = unseen,
+    patience: float | None = PATIENCE_S,
 ) -> ProgramEnd:
     """How a command ended. Whatever happens, nothing that it started stays.
 
@@ -124,6 +128,8 @@ def run_program(
         on_state: called with what rank 0 is doing.
         on_note: called with processes that cannot be ended.
         on_output: called with the lines that the program writes, as they are shown.
+        patience: seconds from when all ranks were asked to end until the command is ended; None
+            waits for as long as it takes, as for a profiler that writes its report then.
 
     Raises:
         OSError: it cannot be started.
@@ -135,9 +141,9 @@ def run_program(
     output = OutputFollower([folder / OUT, folder / ERR], on_output)
     try:
         with supervised as process:
-            _watch(process, folder, on_state, output)
+            ends = _watch(process, folder, on_state, output, patience)
         output.finish()
-        code = supervised.exit_code
+        code = supervised.exit_code if ends else 0
     except (OSError, SupervisorLost) as error:
         if (reason := refusal(folder)) is not None:
             raise RecordingFailed(reason) from error
@@ -146,6 +152,8 @@ def run_program(
         raise RecordingFailed(str(error)) from error
     if (reason := refusal(folder)) is not None:
         raise RecordingFailed(reason)
+    if not ends:
+        on_note(f"the program went on for {patience:.0f} s after its last step, and was ended")
     end = _program_end(code, folder)
     told = on_output is not unseen and end.rank is None
     return replace(end, last_lines="") if told else end
@@ -156,8 +164,11 @@ def _watch(
     folder: Path,
     on_state: Callable[[str], None],
     output: OutputFollower,
-) -> None:
+    patience: float | None,
+) -> bool:
+    """Follow a process until it ends; False where it does not, though it was asked to."""
     seen = 0
+    asked, told = None, False
     while process.poll() is None:
         time.sleep(0.1)
         output.poll()
@@ -165,6 +176,16 @@ def _watch(
         for state in states[seen:]:
             on_state(state)
         seen = len(states)
+        if patience is None or not all_asked_to_end(folder):
+            continue
+        asked = asked or time.monotonic()
+        waited = time.monotonic() - asked
+        if waited > patience:
+            return False
+        if waited > TOLD_S and not told:
+            told = True
+            on_state("waiting for the program to end")
+    return True
 
 
 def _program_end(code: int, folder: Path) -> ProgramEnd:

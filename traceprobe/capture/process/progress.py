@@ -17,6 +17,7 @@ NAMING = "recording names"
 _RANKS: dict[int, int] = {}
 """By process: a group of torch.distributed may be gone before the last is written."""
 _PROGRESS, _REFUSED, _ENDED, _CLAIM = ".progress", ".refused", ".ended", ".claim"
+_ASKED = ".asked"
 
 
 def current_rank() -> int:
@@ -101,6 +102,17 @@ def _last_states(folder: Path) -> list[list[str]]:
     """Of the ranks that began; a list is empty where a rank was ended while it wrote."""
     files = sorted(folder.glob(f"rank*{_PROGRESS}"))
     return [path.read_text().splitlines()[-1:] for path in files]
+
+
+def asked_to_end(folder: str) -> None:
+    """Note that this rank is asked to end, as it has done all that it had to do."""
+    (Path(folder) / f"rank{current_rank()}{_ASKED}").touch()
+
+
+def all_asked_to_end(folder: Path) -> bool:
+    """Whether every rank that began was asked to end."""
+    began, asked = (list(folder.glob(f"rank*{suffix}")) for suffix in (_PROGRESS, _ASKED))
+    return 0 < len(began) <= len(asked)
 
 
 def refuse(folder: str, reason: str) -> NoReturn:

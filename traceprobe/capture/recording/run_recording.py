@@ -10,7 +10,7 @@ from pathlib import Path
 from traceprobe.capture.blame.embed import embed_names
 from traceprobe.capture.process import nsys_tool
 from traceprobe.capture.process.environment import program_environment
-from traceprobe.capture.process.launch import rank_command, run_program, unseen
+from traceprobe.capture.process.launch import PATIENCE_S, rank_command, run_program, unseen
 from traceprobe.capture.process.program import python_interpreter, sigint_ignored, workspace
 from traceprobe.capture.process.progress import all_ranks_done, cut_off, steps_missing
 from traceprobe.capture.recording.recording_files import (
@@ -102,7 +102,10 @@ def run_recording(
             )
         environment = program_environment(plan.VARIABLE, plan.save(), request.environment)
         try:
-            end = run_program(command, environment, work, on_state, on_note, on_output)
+            end = run_program(
+                *(command, environment, work, on_state, on_note, on_output),
+                patience=PATIENCE_S if tool is None else None,
+            )
         except (KeyboardInterrupt, SystemExit):
             if tool is None and _is_complete(plan, work, request.processes):
                 with sigint_ignored():
