@@ -161,6 +161,19 @@ def test_a_stream_runs_one_kernel_after_the_other(tmp_path, shift, stream, found
     assert several(tmp_path, shift, stream) == found
 
 
+@pytest.mark.parametrize(
+    ("ends", "found"), [(1_000, set()), (-1_000, {"overlapping-kernels"})], ids=["after", "in"]
+)
+def test_a_short_kernel_may_wait_for_the_end_of_the_one_before_it(tmp_path, ends, found):
+    script = Script()
+    for k in range(100):
+        at = k * 300_000
+        script.op("kernel", at + 20_000, at + 120_000, (at, at + 5_000))
+        head = (at + 100_000, at + 120_000 + ends)
+        script.op("kernel", *head, (at + 6_000, at + 11_000))
+    assert codes(read(script.build(), tmp_path)) == found
+
+
 def test_wrong_rows_cost_confidence(tmp_path):
     scenario, _ = training_loop(**SYNCHRONISED)
     sure = analyze(read(scenario, tmp_path)).verdict

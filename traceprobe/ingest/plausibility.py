@@ -21,8 +21,9 @@ OVERRUN_MEDIANS = 50
 LONGEST_NS = 30 * 86_400 * 1_000_000_000
 """No GPU op takes a month."""
 OVERLAP_PART, OVERLAP_NS, OVERLAP_SHARE = 0.5, 10_000, 0.02
-"""Kernels of one stream overlap by more than programmatic launches explain where they run together
-for so much of the shorter one and so long; and where so large a share of them does."""
+"""Kernels of one stream overlap by more than programmatic launches explain where the second begins
+so early in the first, or ends in it, and they run together for so long; and where so large a share
+of them does."""
 _MOST_TOGETHER = 2.0**62
 _STREAM = ("pid", "device", "stream")
 _MICROSECOND_NS = 1_000
@@ -83,8 +84,9 @@ def _of_one_time(t0: Ints) -> Int64s:
 def warn_of_overlaps(gpu: dict[str, Any], quality: Quality) -> None:
     """Warn where kernels of one stream run at once for longer than heads and tails explain.
 
-    Programmatic launches let the head of a kernel overlap the tail of the one before it. Graphs and
-    collectives are not compared, see `drop_overruns`.
+    Programmatic launches let the head of a kernel overlap the tail of the one before it, for which
+    it waits: a short one may be all head, and ends after that. Graphs and collectives are not
+    compared, see `drop_overruns`.
     """
     kernel = np.flatnonzero((gpu["kind"] == int(Kind.KERNEL)) & ~gpu["graph"])
     if len(kernel) < 2:
@@ -95,12 +97,10 @@ def warn_of_overlaps(gpu: dict[str, Any], quality: Quality) -> None:
     same = np.ones(len(first), dtype=bool)
     for column in _STREAM:
         same &= columns[column][first] == columns[column][second]
-    ends = np.minimum(columns["t1"][first], columns["t1"][second])
-    shorter = np.minimum(
-        columns["t1"][first] - columns["t0"][first], columns["t1"][second] - columns["t0"][second]
-    )
-    together = np.maximum(ends - columns["t0"][second], 0)
-    over = same & (together > OVERLAP_PART * shorter) & (together > OVERLAP_NS)
+    first_ends, second_ends = columns["t1"][first], columns["t1"][second]
+    together = np.minimum(first_ends, second_ends) - columns["t0"][second]
+    early = together > OVERLAP_PART * (first_ends - columns["t0"][first])
+    over = same & (together > OVERLAP_NS) & (early | (second_ends < first_ends))
     count = int(np.count_nonzero(over))
     if count > OVERLAP_SHARE * len(kernel):
         quality.damaged(
