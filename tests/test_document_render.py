@@ -289,6 +289,10 @@ def test_hostile_names_are_all_there():
             "The model communicates, as where tensors, sequences or experts are split.",
             "The model communicates.",
         ),
+        (
+            "The model communicates itself, for example in tensors, sequences or experts.",
+            "The model communicates itself.",
+        ),
         ("Use `compile(a, b, c, d)` or `compile(a, b, c, d)`.", "Use `compile(a, b, c, d)` or …"),
         ("Keep them. Then do what is said of it in the documentation.", "Keep them."),
         ("Use `fused=True`.", "Use `fused=True`."),

@@ -9,7 +9,7 @@ from tests.rendering import html_of
 from tests.report_factory import PARTITIONS, make_empty_report, make_rank, make_report, make_run
 from traceprobe.records.prediction import PredictedSaving
 from traceprobe.records.rank import Iteration
-from traceprobe.records.report import Term
+from traceprobe.records.report import Message, Term
 from traceprobe.records.run import Run
 from traceprobe.records.summary import KernelShare, StepTimes
 from traceprobe.render import next_step
@@ -228,9 +228,8 @@ def test_the_next_command_fits_the_report():
     command, _ = next_step.next_command(change(report, ranks=[stepless]))
     assert command == f"traceprobe inspect {report.inputs[0].name}"
     assert next_step.next_command(change(report, inputs=[], ranks=[])) is None
-    iterations = [
-        change(rank.iterations[0], used=False, skip_reason="long: 301 ms, the others 9 ms")
-    ]
+    out = change(rank.iterations[0], used=False, skip_reason="long: 301 ms, the others 9 ms")
+    iterations = [out, *rank.iterations[1:]]
     long = change(report, ranks=[change(rank, iterations=iterations)])
     assert next_step.next_command(long) == next_step.next_command(report)  # the step is known
     unknown = change(long, quality=change(report.quality, observer_effect=None))
@@ -239,6 +238,38 @@ def test_the_next_command_fits_the_report():
     assert why.endswith("whether the long one recurs")
     undrawn = change(rank, picture=change(rank.picture, windows=[]))
     assert next_step.next_command(change(report, ranks=[undrawn])) is None
+
+
+def test_the_next_command_leaves_enough_of_a_trace_without_marks():
+    report = make_report()
+    rank = report.ranks[0]
+    marked = change(rank, step_marker=change(rank.step_marker, kind="kernels"))
+    command = next_step.slice_command(change(report, ranks=[marked]))
+    first, end = map(int, command.split("--steps ")[1].split()[0].split(":"))
+    k = rank.picture.windows[0].iteration
+    assert end - first == 6
+    assert 0 <= first <= k < end <= len(rank.iterations)
+    for whole, count in ((marked, 7), (rank, 3)):
+        short = change(report, ranks=[change(whole, iterations=whole.iterations[:count])])
+        assert next_step.slice_command(short) is None
+
+
+def test_a_file_that_was_cut_off_is_not_cut_further():
+    report = make_report()
+    cut = Message(code="truncated-file", message="The file ends in the middle of its events.")
+    quality = change(report.quality, warnings=[cut])
+    assert next_step.next_command(change(report, quality=quality)) is None
+
+
+def test_one_of_several_ranks_is_analysed_with_the_others():
+    report = make_report()
+    report = change(report, run=make_run(2).run)
+    term = Term(name="single-rank", value=-0.2, why="one rank cannot tell")
+    unsure = change(report, verdict=change(report.verdict, confidence_terms=[term]))
+    paths = ["/data/my run/rank0.json.gz"]
+    assert next_step.next_command(unsure, paths)[0] == "traceprobe analyze '/data/my run'"
+    assert "slice" in next_step.next_command(report, paths)[0]
+    assert "slice" in next_step.next_command(unsure)[0]
 
 
 def test_findings_that_ask_for_nothing_are_folded_by_their_state():

@@ -36,7 +36,7 @@ MAX_PLACE = 80
 _SENTENCE_END = re.compile(r"[.;](?= )")
 _CONDITION = re.compile(r"(If|Where|When|Unless|Once|While|As long as) ")
 """How a sentence begins whose first comma ends a condition."""
-_EXAMPLES = re.compile(r"(such )?as |like |where |which ")
+_EXAMPLES = re.compile(r"(such )?as |for example |like |where |which ")
 """How a list begins that makes no sense with its first part alone."""
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""

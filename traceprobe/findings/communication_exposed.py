@@ -7,7 +7,7 @@ from statistics import fmean
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.message_advice import brief, per_step, remedy
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import counted, plain
+from traceprobe.formatting import counted, plain, significant
 from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
 
@@ -22,7 +22,8 @@ BUFFERS = (
     title="Communication is not overlapped with computation",
     definition="Time per step in communication while no other kernel runs. The saving is all "
     "transfer, hidden or not: collectives take multiprocessors and bandwidth from the kernels "
-    "beside them.",
+    "beside them. Where the step without a profiler is known, that is what the verdict has of it, "
+    "and what is hidden.",
     verify="Run the same script without DDP, each rank for itself, and time it without a profiler. "
     "The difference is what communication costs.",
 )
@@ -41,6 +42,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
     size = _mean_bytes(evidence)
     small = matters and size is not None and size < FIXED.small_message
     short = matters and size is None and brief(evidence)
+    hidden = hidden_ms(evidence)
     overlap = fmean(c.overlap_pct for c in communication)
     broadcasts = per_step(evidence, "broadcast")
     whole_ms = transfer_ms(evidence)
@@ -53,6 +55,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
         [
             f"{evidence.amount(ms)} of communication while nothing is computed",
             f"{overlap:.1f} % of communication overlaps with computation"
+            + (f", {significant(hidden)} ms more, and slows it" if hidden else "")
             + (f", {counted(fmean(counts), 'collective')} per step" if counts else ""),
             f"messages are small: {(size or 0) / 1e3:.1f} kB on average" if small else "",
             "messages are small: most of their time is latency" if short else "",
@@ -78,7 +81,16 @@ def transfer_ms(evidence: Evidence) -> float:
         whole = run.transfer_ns / 1e6
     else:
         whole = evidence.busy_ms("communication")
+    if evidence.quality.observer_effect is not None:
+        # Beside the profiler a host that sends is slower, too.
+        kept = evidence.verdict.shares.get("communication", 0.0) * evidence.corrected_step_ms()
+        whole = min(whole, kept + hidden_ms(evidence))
     return min(whole, evidence.corrected_step_ms())
+
+
+def hidden_ms(evidence: Evidence) -> float:
+    """Communication beside computation, ms per step."""
+    return max(evidence.busy_ms("communication") - evidence.exclusive_ms("communication"), 0.0)
 
 
 def _mean_bytes(evidence: Evidence) -> float | None:

@@ -42,9 +42,9 @@ class Remedy(msgspec.Struct, frozen=True):
 
 
 FORWARD_ONLY = Remedy(
-    "These steps have no backward pass and no update, so no gradients are sent: the model itself "
-    "communicates, for example in tensor, sequence or expert parallelism. Use fewer GPUs, or GPUs "
-    "connected by NVLink, and give each rank more work.",
+    "Use fewer GPUs, or GPUs connected by NVLink, and give each rank more work: these steps have "
+    "no backward pass and no update, so no gradients are sent, and the model itself communicates "
+    "(tensor, sequence or expert parallelism, for example).",
     gradients=False,
 )
 OF_LAYERS = Remedy(

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from traceprobe.model.accounting import SKIPPED_AS_LONG
 from traceprobe.records.picture import Picture
 from traceprobe.records.report import Report
+from traceprobe.records.run import Run
 from traceprobe.system import shell
+
+INCOMPLETE = frozenset({"gzip-checksum", "missing-pages", "truncated-file", "unfinished-write"})
+"""Codes of warnings by which a file is to be copied again, rather than cut."""
+REPEATED = 6
+"""Steps of a slice without marks: their kernels have to repeat themselves three times and more."""
 
 
 def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] | None:
@@ -32,12 +39,24 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
             with_step,
             "with the mean step time without a profiler, which tells whether the long one recurs",
         )
+    if paths and report.run is not None and _lacks_ranks(report, report.run):
+        folder = str(Path(names[0]).parent)
+        return (
+            f"traceprobe analyze {shell.file(folder)}",
+            "with the files of all ranks, where they are in one folder",
+        )
     cut = slice_command(report, names)
     if cut is None:
         return None
     if report.inputs[0].format == "nsys":
         return cut, "to cut out a typical step, small enough for an issue"
     return cut, "to look at a typical step in Perfetto"
+
+
+def _lacks_ranks(report: Report, run: Run) -> bool:
+    """Whether the verdict would be surer with the files of other ranks."""
+    unsure = any(term.name == "single-rank" for term in report.verdict.confidence_terms)
+    return unsure and len(report.inputs) == 1 and run.world_size > len(report.ranks)
 
 
 def _leaves_long_ones_out(report: Report) -> bool:
@@ -50,20 +69,26 @@ def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
     """Cuts the typical step of the first rank that has one, of the straggler before the others.
 
     Returns:
-        None where none has.
+        None where none has, where the trace has little more, and where the file is not whole.
     """
+    if INCOMPLETE.intersection(warning.code for warning in report.quality.warnings):
+        return None
     names = _names(report, paths)
     straggler = report.run.straggler_rank if report.run is not None else None
     for rank in sorted(report.ranks, key=lambda rank: rank.rank != straggler):
         picture = rank.picture
         if not isinstance(picture, Picture) or not picture.windows:
             continue
-        k = picture.windows[0].iteration
-        if k is not None:
+        k, count = picture.windows[0].iteration, len(rank.iterations)
+        by_kernels = rank.step_marker is not None and rank.step_marker.kind == "kernels"
+        fewest = REPEATED if by_kernels else 2
+        if k is not None and count > fewest + 1:
             ending = "sqlite.gz" if report.inputs[rank.input].format == "nsys" else "json.gz"
             # One more than is wanted: the last iteration of a slice has no end.
+            first = max(min(k - (fewest - 2) // 2, count - fewest), 0)
+            steps = f"{first}:{first + fewest}"
             name = shell.file(names[rank.input])
-            return f"traceprobe slice {name} --steps {k}:{k + 2} -o step{k}.{ending}"
+            return f"traceprobe slice {name} --steps {steps} -o step{k}.{ending}"
     return None
 
 

@@ -52,8 +52,6 @@ LEAST_WHOLE = 72
 MAX_PROSE_WIDTH = 100
 """Columns of a sentence; longer lines are hard to read."""
 MAX_POINTS = 8
-MAX_EVIDENCE = 2
-"""Sentences of a finding."""
 BRIEF_POINTS = 4
 BRIEF_CAUTIONS = 2
 MAX_TEXTS = 3
@@ -343,7 +341,7 @@ def _findings(out: _Out, block: Findings) -> None:
     for number, finding in enumerate(asking, 1):
         saves = f": {saving(finding)}" if saving(finding) else ""
         title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(saves, "")
-        told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence[:MAX_EVIDENCE]]
+        told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence]
         where = [
             f"{shorten(name, out.prose // 2 - len(part) if out.brief else out.prose)}, {part}"
             for name, part in places(finding)[:1]
