@@ -268,7 +268,8 @@ def test_one_of_several_ranks_is_analysed_with_the_others():
     unsure = change(report, verdict=change(report.verdict, confidence_terms=[term]))
     paths = ["/data/my run/rank0.json.gz"]
     assert next_step.next_command(unsure, paths)[0] == "traceprobe analyze '/data/my run'"
-    assert "slice" in next_step.next_command(report, paths)[0]
+    sure = change(report, verdict=change(report.verdict, confidence_terms=[]))
+    assert "slice" in next_step.next_command(sure, paths)[0]
     assert "slice" in next_step.next_command(unsure)[0]
 
 

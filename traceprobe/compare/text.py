@@ -225,7 +225,7 @@ def cautions(
                 "damaged-input", f"Parts of the {word}'s recording are lost; see its report."
             )
     if step is not traced and step.base and step.delta is not None and traced.delta is not None:
-        noise = max((traced.high or 0) - (traced.low or 0), traced.floor or 0)
+        noise = max(((traced.high or 0) - (traced.low or 0)) / 2, traced.floor or 0)
         if abs(step.delta - traced.delta) > max(DISAGREE * step.base, noise):
             yield Message(
                 "profiler-distorts",

@@ -83,7 +83,7 @@ def _dependencies(facts: Facts) -> Judgement:
     "it is not installed, fails where it breaks or hangs.",
     meaning="`traceprobe profile` and `traceprobe bench` cannot run a built-in workload. "
     "`traceprobe analyze` does not need PyTorch.",
-    fix="`pip install 'traceprobe[torch]'`. Where `python -c 'import torch'` fails or hangs "
+    fix="`pip install torch`. Where `python -c 'import torch'` fails or hangs "
     "too, install PyTorch again, for the CUDA version that the driver supports.",
 )
 def _torch(facts: Facts) -> Judgement:

@@ -223,12 +223,12 @@ def _data_ranges(evidence: Evidence) -> Judgement:
     share = late / window if window else 0.0
     if share < THRESHOLDS.notable:
         return "ok", (
-            "no range marks loading, but the GPU waits for the host only "
+            "no range marks loading, but the device waits for the host only "
             f"{percent(share)} of the time"
         )
     return (
         "warn",
-        f"no range marks loading, and the GPU waits for the host {percent(share)} of the time",
+        f"no range marks loading, and the device waits for the host {percent(share)} of the time",
     )
 
 

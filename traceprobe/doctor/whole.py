@@ -156,7 +156,7 @@ def _matched(whole: Whole) -> Judgement:
     "verdict",
     tests="Whether a verdict is given. Fails where not, warns where its confidence is below 50 %.",
     meaning="The evidence does not carry an answer, or hardly; the checks above say why.",
-    fix="Fix what failed above, in this order: steps, launches, calibration.",
+    fix="Mend what is warned of above; of several things steps, launches and calibration first.",
 )
 def _verdict(whole: Whole) -> Judgement:
     verdict = whole.report.verdict

@@ -15,11 +15,11 @@ from traceprobe.timeline.collectives import CollectiveGroup, bus_factor
 _NO_SIZE = {
     "nsys": "Nsight Systems writes the bytes of NCCL's messages only into exports made with `nsys "
     "export --include-blobs=true`; a trace of `torch.profiler` has them, and so have dumps of "
-    "PyTorch's flight recorder and logs of NCCL Inspector (`--nccl-records`), but for kernels of "
-    "CUDA graphs.",
-    "kineto": "PyTorch notes it with NCCL kernels from 2.2 on, and not with those of CUDA graphs, "
-    "of other libraries or of a CPU run. Dumps of PyTorch's flight recorder and logs of NCCL "
-    "Inspector have it (`--nccl-records`), but for kernels of CUDA graphs, too.",
+    "PyTorch's flight recorder and logs of NCCL Inspector (`--nccl-records`). Those of kernels in "
+    "CUDA graphs are in none of them.",
+    "kineto": "PyTorch notes it with NCCL kernels from 2.2 on, but not in CUDA graphs, nor of "
+    "other libraries or in a CPU run. Dumps of PyTorch's flight recorder and logs of NCCL "
+    "Inspector have it (`--nccl-records`), but not in CUDA graphs.",
 }
 _NO_RANKS = (
     "the file does not say how many ranks take part, which bus bandwidths depend on, and the sizes "

@@ -45,7 +45,7 @@ def event_words(
         name = f"one of {workers} loader workers is slow"
     long = duration(typical_ms * 1e6)
     if cause == "start":
-        return f"{name}: {counted(count, 'step')}, the longest {duration(longest_ms * 1e6)}"
+        return f"{name}: {counted(count, 'step')}, the longest by {duration(longest_ms * 1e6)}"
     if steps is not None:
         return f"{name}: every {ordinal(steps)} step, {long}"
     if seconds is not None:

@@ -93,7 +93,5 @@ def torch_interpreter() -> str:
     import importlib.util
 
     if importlib.util.find_spec("torch") is None:
-        raise UsageError(
-            "PyTorch is not installed in this environment; `pip install traceprobe[torch]`"
-        )
+        raise UsageError("PyTorch is not installed in this environment; `pip install torch`")
     return sys.executable

@@ -128,7 +128,7 @@ def _sections(c: Comparison) -> Iterator[Section]:
         "step",
         f"Where the time of a {c.per} goes",
         blocks=[
-            phase_bars(runs, [scale_of(run, c.per) for run in runs], f"ms per {c.per}"),
+            phase_bars(runs, [scale_of(run, c.per) for run in runs], traced_unit(runs, c.per)),
             changes(f"Changes, ms per {c.per}", [*steps, *told], CLASS_LABELS),
             *([_no_change(quiet)] if quiet else []),
         ],
@@ -179,6 +179,13 @@ def runs_section(runs: Sequence[RunSummary]) -> Section:
 def named_inputs(runs: Sequence[RunSummary]) -> list[str]:
     """The traces of each run with its label, as those of different runs often have one name."""
     return [f"{run.label}: {', '.join(run.inputs)}" for run in runs]
+
+
+def traced_unit(runs: Sequence[RunSummary], per: str) -> str:
+    """The unit of bars that are of traced steps, beside numbers that may be of others."""
+    return f"ms per {per}" + (
+        ", as traced" if any(run.step_ms != run.traced_step_ms for run in runs) else ""
+    )
 
 
 def phase_bars(runs: Sequence[RunSummary], scales: Sequence[float], unit: str) -> Bars:

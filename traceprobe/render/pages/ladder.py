@@ -15,6 +15,7 @@ from traceprobe.render.pages.comparison import (
     phase_bars,
     runs_section,
     shares,
+    traced_unit,
 )
 from traceprobe.render.savings import gain
 
@@ -82,7 +83,7 @@ def _sections(ladder: Ladder) -> Iterator[Section]:
         "rungs",
         "What each rung gained",
         blocks=[
-            phase_bars(runs, scales, f"ms per {ladder.per}"),
+            phase_bars(runs, scales, traced_unit(runs, ladder.per)),
             _table(ladder),
             *([Text(changed)] if (changed := [*_changed(ladder)]) else []),
         ],

@@ -75,8 +75,8 @@ def _points(found: WhatIf, best: Predicted | None) -> Iterator[str]:
 
 
 def _sections(found: WhatIf) -> Iterator[Section]:
+    several = found.asked is not None and len(found.asked.changes) > 1
     if found.asked is not None:
-        several = len(found.asked.changes) > 1
         rows = [found.asked, *(found.alone if several else [])]
         title = "The changes, together and alone" if several else "The change"
     else:
@@ -89,7 +89,7 @@ def _sections(found: WhatIf) -> Iterator[Section]:
     if told:
         blocks += [_bars(told, found.now_ms), _table(told, found.now_ms)]
     if none:
-        blocks.append(Text([f"No effect on the step: {words}."]))
+        blocks.append(Text([f"No effect on the step{' alone' if several else ''}: {words}."]))
     yield Section(
         "changes",
         title,
