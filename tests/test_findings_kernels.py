@@ -256,6 +256,24 @@ def test_an_optimizer_of_many_kernels_could_be_fused(rank, status, saving):
     assert (found.status, found.saving_ms_per_step) == (status, saving)
 
 
+@pytest.mark.parametrize(
+    ("operator", "groups", "kernels", "told"),
+    [
+        ("aten::_foreach_addcdiv_", 64.0, ["multi_tensor_apply"], True),
+        ("aten::_foreach_addcdiv_", 63.0, ["multi_tensor_apply"], False),
+        ("aten::_foreach_norm", 64.0, ["multi_tensor_apply"], False),
+        ("aten::_fused_adamw_", 295.0, ["FusedAdamMathFunctor"], True),
+    ],
+)
+def test_groups_of_single_parameters_are_named(operator, groups, kernels, told):
+    called = {operator: OperatorPace(groups, 20.0, 1.0, 0.1)}
+    seen = replace(evidence(launching(300.0, kernels)), called=lambda: called)
+    found = optimizer_launches(seen)
+    assert found.advice.startswith("Put parameters of equal settings into one group") == told
+    assert (f"{groups:.0f} groups of parameters" in " ".join(found.evidence)) == told
+    assert ("fused=True" in found.advice) == (kernels == ["multi_tensor_apply"])
+
+
 def test_what_the_optimizer_has_before_its_update_stays():
     """Norms of gradients that a hook logs, inside of the step as in a closure's."""
     program = Program()

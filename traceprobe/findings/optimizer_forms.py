@@ -8,8 +8,9 @@ documentation of `torch.optim`, as of PyTorch 2.13.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from traceprobe.records.operator_calls import OperatorPace
 from traceprobe.records.rank import Rank
 from traceprobe.records.tree import Tree
 
@@ -21,6 +22,8 @@ _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 _IS_FUSED = re.compile(r"(?<!un)fused", re.IGNORECASE)
 """PyTorch's, Apex's and a compiler's kernels are called so."""
 _IS_FOREACH = re.compile(r"multi_?tensor|foreach", re.IGNORECASE)
+_OF_A_GROUP = re.compile(r"aten::(_foreach_addcdiv_|_fused_\w+_)")
+"""Operators that Adam and its kind, or a fused optimizer, call once for each group."""
 _FEWER = "accumulate gradients over more samples, so that there are fewer updates"
 
 
@@ -61,6 +64,15 @@ def may_be_fused(ranks: Sequence[Rank]) -> bool:
     return not is_fused(ranks) and (
         not names or any(name in (*FUSED_FORM, *FOREACH_FORM) for name in names)
     )
+
+
+def parameter_groups(called: Mapping[str, OperatorPace]) -> float:
+    """Groups of parameters that are updated in a step, one after the other; 0 if nothing tells.
+
+    Parameters of several types in a group count apart.
+    """
+    each = (pace.per_step for name, pace in called.items() if _OF_A_GROUP.fullmatch(name))
+    return max(each, default=0.0)
 
 
 def optimizers(ranks: Sequence[Rank]) -> list[str]:

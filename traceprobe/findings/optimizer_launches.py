@@ -8,10 +8,11 @@ from msgspec import UNSET, UnsetType
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.optimizer_cost import cheaper_updates, whole_tables
-from traceprobe.findings.optimizer_forms import better_form, is_fused
+from traceprobe.findings.optimizer_forms import better_form, is_fused, parameter_groups
 from traceprobe.findings.recorded_facts import whole
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.rank import Rank
+from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -19,7 +20,8 @@ from traceprobe.verdict.thresholds import FIXED
     "optimizer-launches",
     title="The optimizer launches many small kernels",
     definition="Kernels per step in the optimizer, where of those with most time less than half is "
-    "a fused optimizer's by its name. Where names show its update, those before its first kernel "
+    "a fused optimizer's by its name, or where it updates 64 groups of parameters and more one "
+    "after the other. Where names show its update, those before its first kernel "
     "and after its last, such as norms of gradients, do not count. The saving is the exclusive "
     "time of the optimizer and the idle time of `host-overhead`, but of that no more than the host "
     "spends between the launches that count.",
@@ -34,20 +36,38 @@ def optimizer_launches(evidence: Evidence) -> Answer:
     count = fmean(counts)
     fused = is_fused(evidence.ranks)
     most = evidence.exclusive_ms("optimizer") + evidence.launching_ms("optimizer")
-    many = count > FIXED.optimizer_launches and not fused
+    groups = parameter_groups(evidence.operators)
+    in_groups = groups >= FIXED.parameter_groups
+    many = count > FIXED.optimizer_launches and (in_groups or not fused)
     warned = many and evidence.share(most) >= FIXED.optimizer_worth
     return Answer(
         "warn" if warned else "pass",
         [
             f"{count:,.0f} kernels {evidence.per} in the optimizer"
             + (", a fused one among them" if fused else ""),
+            f"{groups:,.0f} groups of parameters are updated one after the other"
+            if in_groups
+            else "",
             _launches_of_fused(evidence) if warned else "",
         ],
         evidence.saving(most, "optimizer", *HOST_IDLE) if warned else None,
-        f"{whole_tables(evidence)}{better_form(evidence.ranks, on_cpu=False)}." if warned else "",
+        _advice(evidence, fused=fused, in_groups=in_groups) if warned else "",
         [site for site in evidence.sites("optimizer") if site.line],  # kernels alone tell nothing
-        changes=cheaper_updates(evidence),
+        changes=Changes(fewer={"optimizer": FIXED.fused_launches}, margin=FIXED.usual_margin)
+        if fused and in_groups
+        else cheaper_updates(evidence),
     )
+
+
+def _advice(evidence: Evidence, *, fused: bool, in_groups: bool) -> str:
+    ways = [
+        "Put parameters of equal settings into one group, instead of each into its own."
+        if in_groups
+        else "",
+        whole_tables(evidence),
+        "" if fused else f"{better_form(evidence.ranks, on_cpu=False)}.",
+    ]
+    return " ".join(filter(None, map(str.strip, ways)))
 
 
 def _kernels(rank: Rank) -> float | None:

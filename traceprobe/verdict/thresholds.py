@@ -681,6 +681,9 @@ class Constants(msgspec.Struct, frozen=True):
     optimizer_launches: Annotated[
         int, "kernels per step", "many for an optimizer", "several times a fused one's of 100 M"
     ] = 20
+    parameter_groups: Annotated[
+        int, "groups", "of parameters are many", "chosen: more than layers have rates and decays"
+    ] = 64
     filled_tables: Annotated[
         float,
         STEP,
