@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.saved_records import tampered
 from tests.watch_records import make_watch, process
@@ -16,6 +17,7 @@ from traceprobe.capture.watch.step_rows import LONG_ROWS, StepRows
 from traceprobe.errors import DamagedRecord
 from traceprobe.records.watch import Watch
 from traceprobe.render import document_of
+from traceprobe.render.document import Chart
 from traceprobe.watch.events import of_one_worker
 from traceprobe.watch.live import Live, LiveProcess, state_line
 from traceprobe.watch.pace import stretches
@@ -68,6 +70,24 @@ def test_of_several_ranks_the_one_that_waits_is_named():
     )
     points = document_of(run).points
     assert "Rank 1 waited for its loader 60.0 % of the time, the others at most 0.0 %" in points
+
+
+def test_of_two_causes_of_a_step_the_one_that_lost_more_is_drawn():
+    ms = steps()
+    due = np.arange(200, 2_000, 200)
+    ms[due] += 1_900
+    run = told(process(ms, events=[(Kind.SAVE, n, 0, 1_800.0) for n in due]))
+    (saved,) = run.events
+    collected = replace(saved, cause="garbage-collection", lost_s=0.1)
+    (chart,) = (
+        block
+        for section in document_of(replace(run, events=[saved, collected])).sections
+        for block in section.blocks
+        if isinstance(block, Chart)
+    )
+    assert chart.data["events"]["step"] == saved.steps
+    assert set(chart.data["events"]["cause"]) == {"checkpoint"}
+    assert [cause for cause, _ in chart.legend] == ["checkpoint"]
 
 
 def test_a_collection_is_named_with_its_step_and_cost():

@@ -222,15 +222,16 @@ def _ranks(run: Watch) -> Table:
 
 def _steps(run: Watch) -> Chart:
     strip = run.strip
-    causes = list(dict.fromkeys(event.cause for event in run.events))
+    # Of the causes of a step, as an evaluation and its checkpoint, the one that lost most is seen.
+    first: dict[int, tuple[str, float]] = {}
+    for event in run.events:
+        for step, at in zip(event.steps, event.at_s, strict=True):
+            first.setdefault(step, (event.cause, at))
+    marks = [(cause, step, at, _height(run, at)) for step, (cause, at) in first.items()]
+    causes = list(dict.fromkeys(cause for cause, _, _, _ in marks))
     colours = [LINE_COLOURS[1 + n % (len(LINE_COLOURS) - 1)] for n in range(len(causes))]
     spec = specification("run")
     spec["layer"][-1]["encoding"]["color"]["scale"].update(domain=causes, range=colours)
-    marks = [
-        (event.cause, step, at, _height(run, at))
-        for event in run.events
-        for step, at in zip(event.steps, event.at_s, strict=True)
-    ]
     return Chart(
         id="chart-run",
         caption="Steps over time",
