@@ -120,16 +120,23 @@ def test_after_results_were_copied_to_the_host_it_works_on_them():
 
 
 @pytest.mark.parametrize(
-    ("late", "cause"),
-    [(0, "idle_data_wait"), (900_000, "idle_data_wait"), (1_200_000, "idle_unexplained")],
+    ("read", "begins", "ends", "cause"),
+    [
+        (4, -100_000, 0, "idle_data_wait"),
+        (4, -100_000, 900_000, "idle_data_wait"),
+        (4, -100_000, 1_200_000, "idle_unexplained"),  # it was there before
+        (4, -100_000, -100_000, "idle_unexplained"),  # the thread goes on
+        (4, 1_600_000, 0, "idle_unexplained"),  # most of it was for something else
+        (1 << 20, -100_000, 0, "idle_host"),  # results are worked on
+    ],
 )
-def test_a_batch_that_another_thread_had_just_made_was_waited_for(late, cause):
+def test_a_batch_that_another_thread_had_just_made_was_waited_for(read, begins, ends, cause):
     def body(program):
         step(program)
-        program.copy_out(4)
-        begin = program.now
+        program.copy_out(read)
+        begin = program.now + begins
         program.sleep(QUIET)
-        program.script.range("data_load", begin - MS // 10, program.now - late, thread=77)
+        program.script.range("data_load", begin, program.now - ends, thread=77)
         program.copy_in()
 
     report = analyze(loop(body))

@@ -261,18 +261,6 @@ def test_a_file_that_was_cut_off_is_not_cut_further():
     assert next_step.next_command(change(report, quality=quality)) is None
 
 
-def test_one_of_several_ranks_is_analysed_with_the_others():
-    report = make_report()
-    report = change(report, run=make_run(2).run)
-    term = Term(name="single-rank", value=-0.2, why="one rank cannot tell")
-    unsure = change(report, verdict=change(report.verdict, confidence_terms=[term]))
-    paths = ["/data/my run/rank0.json.gz"]
-    assert next_step.next_command(unsure, paths)[0] == "traceprobe analyze '/data/my run'"
-    sure = change(report, verdict=change(report.verdict, confidence_terms=[]))
-    assert "slice" in next_step.next_command(sure, paths)[0]
-    assert "slice" in next_step.next_command(unsure)[0]
-
-
 def test_findings_that_ask_for_nothing_are_folded_by_their_state():
     text = html_of(make_report())
     for state in ("could-not-be-run", "passed"):

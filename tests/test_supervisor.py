@@ -125,14 +125,18 @@ def ran(folder, program, notes=None):
     launch.run_program(program, os.environ, folder, lambda _: None, told.append).expect_success()
 
 
-@pytest.mark.parametrize("ranks_asked", [(0, 1), (0,), ()])
-def test_a_program_that_goes_on_when_all_ranks_were_asked_to_end_is_ended(tmp_path, ranks_asked):
+@pytest.mark.parametrize(
+    ("ranks_asked", "lives"), [((0, 1), True), ((0, 1), False), ((0,), True), ((), True)]
+)
+def test_a_program_that_goes_on_when_all_ranks_were_asked_to_end_is_ended(
+    tmp_path, ranks_asked, lives
+):
     for rank in (0, 1):
         (tmp_path / f"rank{rank}.progress").write_text("done\n")
     for rank in ranks_asked:
-        (tmp_path / f"rank{rank}.asked").touch()
+        (tmp_path / f"rank{rank}.asked").write_text(str(os.getpid() if lives else 2**22 + 1))
     program = tmp_path / "program.py"
-    all_were = len(ranks_asked) == 2
+    all_were = len(ranks_asked) == 2 and lives
     program.write_text(f"import time; time.sleep({60 if all_were else 2})")
     notes, command = [], [sys.executable, str(program)]
     launch.run_program(

@@ -55,7 +55,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
         [
             f"{evidence.amount(ms)} of communication while nothing is computed",
             f"{overlap:.1f} % of communication overlaps with computation"
-            + (f", {significant(hidden)} ms more, and slows it" if hidden else "")
+            + (f" and slows it, {significant(hidden)} ms besides" if hidden else "")
             + (f", {counted(fmean(counts), 'collective')} per step" if counts else ""),
             f"messages are small: {(size or 0) / 1e3:.1f} kB on average" if small else "",
             "messages are small: most of their time is latency" if short else "",

@@ -60,7 +60,7 @@ def pipeline_bubble(evidence: Evidence) -> Answer:
     return Answer(
         status,
         [
-            f"{evidence.amount(ms)} in which a GPU has its work and waits for another one's"
+            f"{evidence.amount(ms)} in which a GPU waits for what another one computes"
             if in_process
             else f"{evidence.amount(ms)} of waiting in messages from one rank to another",
             f"the ideal of GPipe and 1F1B is {percent(plan.ideal)}, with {plan.stages} stages and "

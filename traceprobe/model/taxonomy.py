@@ -198,6 +198,8 @@ STATUS_LABELS = {
     "not-applicable": "not applicable",
 }
 """Of findings, in the order in which they are listed."""
+AWAITS_DEVICE = "another GPU of the process computes what it waits for"
+"""Why a device idles that takes turns with others."""
 
 
 def label_of(name: str) -> str:

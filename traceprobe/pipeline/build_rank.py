@@ -19,6 +19,7 @@ from traceprobe.formatting import truncated
 from traceprobe.model.accounting import SKIPPED_AS_EMPTY
 from traceprobe.model.codes import UNKNOWN, Int64s
 from traceprobe.model.events import Device, Trace
+from traceprobe.model.taxonomy import AWAITS_DEVICE
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, MAX_NAME, rank_summary
 from traceprobe.records import rank as records
@@ -52,7 +53,6 @@ _EVIDENCE = {
     "idle_profiler": "the profiler is at work",
     "idle_unexplained": "no host rows explain it",
 }
-_ELSEWHERE = "another GPU of the process computes what it waits for"
 _HELD = "launched in time, and nothing recorded held it up"
 
 
@@ -214,7 +214,7 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()
     lasts = gaps.t1 - gaps.t0
-    held = 2 * (gaps.t1 - gaps.held_from) > lasts
+    held = (2 * (gaps.t1 - gaps.held_from) > lasts) & bool(account.held.any())
     turns = merge(*account.awaits_device.values())
     elsewhere = 2 * measure_between(turns, gaps.t0, gaps.t1) > lasts
     return [
@@ -223,7 +223,7 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
             end_ns=int(gaps.t1[i]) - zero,
             iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
-            evidence=_ELSEWHERE
+            evidence=AWAITS_DEVICE
             if elsewhere[i]
             else _HELD
             if held[i]

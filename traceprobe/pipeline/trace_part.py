@@ -33,6 +33,7 @@ from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import build_replay, origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
+from traceprobe.pipeline.device_turns import taking_turns
 from traceprobe.pipeline.rank_details import RankDetails, without_details
 from traceprobe.pipeline.reduced_types import with_reduced_types
 from traceprobe.records.launches import KernelSequence
@@ -248,8 +249,23 @@ def part_with(trace: Trace, found: Iterable[tuple[Device, DeviceTimeline]]) -> T
         profiled=trace.profiled,
         metadata={name: fact for name, fact in trace.metadata.items() if name != RECORDED},
         sidecar=sidecar,
-        devices=devices,
+        devices=_in_turn(devices),
     )
+
+
+def _in_turn(devices: Sequence[DevicePart]) -> list[DevicePart]:
+    """The devices, of which those of one process wait for each other by turns."""
+    found = list(devices)
+    for pid in {part.record.pid for part in devices}:
+        places = [place for place, part in enumerate(devices) if part.record.pid == pid]
+        whole = taking_turns([devices[place].record for place in places])
+        regular = taking_turns([(devices[p].regular or devices[p]).record for p in places])
+        for place, record, usual in zip(places, whole, regular, strict=True):
+            part = replace(devices[place], record=record)
+            if part.regular is not None:
+                part = replace(part, regular=replace(part.regular, record=usual))
+            found[place] = part
+    return found
 
 
 def _sidecar(trace: Trace) -> Sidecar | None:

@@ -55,7 +55,7 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     awaits_device_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
     """By cause, idle time in which another device of the process computed what is waited for: part
     of idle_latency, as long as in `held_idle_ns`, of idle_sync, and of idle_host in copies to the
-    host; not there without."""
+    host; no more than the device of the process has that waits least, and not there without."""
     data_wait_inferred_ns: int
     """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
     blocking_calls: dict[Sentence, float] | msgspec.UnsetType = msgspec.UNSET

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from traceprobe.model.accounting import SKIPPED_AS_LONG
 from traceprobe.records.picture import Picture
 from traceprobe.records.report import Report
-from traceprobe.records.run import Run
 from traceprobe.system import shell
 
 INCOMPLETE = frozenset({"gzip-checksum", "missing-pages", "truncated-file", "unfinished-write"})
@@ -39,24 +37,12 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
             with_step,
             "with the mean step time without a profiler, which tells whether the long one recurs",
         )
-    if paths and report.run is not None and _lacks_ranks(report, report.run):
-        folder = str(Path(names[0]).parent)
-        return (
-            f"traceprobe analyze {shell.file(folder)}",
-            "with the files of all ranks, where they are in one folder",
-        )
     cut = slice_command(report, names)
     if cut is None:
         return None
     if report.inputs[0].format == "nsys":
         return cut, "to cut out a typical step, small enough for an issue"
     return cut, "to look at a typical step in Perfetto"
-
-
-def _lacks_ranks(report: Report, run: Run) -> bool:
-    """Whether the verdict would be surer with the files of other ranks."""
-    unsure = any(term.name == "single-rank" for term in report.verdict.confidence_terms)
-    return unsure and len(report.inputs) == 1 and run.world_size > len(report.ranks)
 
 
 def _leaves_long_ones_out(report: Report) -> bool:

@@ -52,7 +52,7 @@ class DeviceTimeline(msgspec.Struct, frozen=True):
         inferred: part of idle_data_wait per window that no range names.
         host_late_after_sync, sync_cost: ns per window.
         held: part of idle_latency in which the device had its work, and nothing tells what held it
-            up; ns per window. None in a process of several devices, as one may wait for what is
+            up; ns per window. 0 in a process of several devices, as one may wait for what is
             launched late on another.
         awaits_device: by cause, when it idles and another device of the process computes what it
             waits for: it has its work, or the host waits.
@@ -178,11 +178,13 @@ def device_timeline(
 
 
 def _hands_over(process: ProcessTimeline) -> bool:
-    """Whether devices of a process hand each other data, as those do that compute by turns.
+    """Whether devices of a process hand each other data in most iterations, as by turns they do.
 
     Where none does, as one that trains two models, they do not wait for each other.
     """
-    return bool((process.ops["operation"] == int(Operation.COPY)).any())
+    copied = process.ops.filter(pl.col("operation") == int(Operation.COPY))["iteration"].unique()
+    count = 1 if process.marker is None else len(process.marker.starts)
+    return 2 * len(copied) >= max(count, 1) and len(copied) > 0
 
 
 def _reading(process: ProcessTimeline) -> Intervals:

@@ -105,7 +105,8 @@ def process_timeline(
     ops = ops.with_columns(iteration=iteration, phase=phase)
     data = marks.select("data") & (marks.thread == step_thread)
     loading = union(marks.t0[data], marks.t1[data])
-    delivered = np.sort(marks.t1[marks.select("data") & (marks.thread != step_thread)])
+    elsewhere = marks.select("data") & (marks.thread != step_thread)
+    making = union(marks.t0[elsewhere], marks.t1[elsewhere])
     others = marks.select("optimizer") & (marks.thread == step_thread)
     networks = rows_named(operators, trace.names, _of_network)
     computing = merge(
@@ -114,7 +115,7 @@ def process_timeline(
         union(networks["t0"].to_numpy(), networks["t1"].to_numpy()),
     )
     quiet = quiet_stretches(
-        *(ops, calls, work, inside, loading, computing, blocked, delivered),
+        *(ops, calls, work, inside, loading, computing, blocked, making),
         *({step_thread, *threads}, step_thread),
         reading={i for i in ops["name"].unique().to_list() if trace.names[i] in _READS},
     )

@@ -99,7 +99,7 @@ def quiet_stretches(
     loading: Intervals,
     computing: Intervals,
     blocked: Intervals,
-    delivered: Int64s,
+    making: Intervals,
     threads: set[int],
     step_thread: int,
     reading: set[int],
@@ -113,7 +113,7 @@ def quiet_stretches(
             garbage. loading: when it is inside one of a loader.
         computing: when its operators may be of a network, an optimizer or a loader that is known.
         blocked: when it waits in the operating system; empty where that is not recorded.
-        delivered: when ranges of a loader end on other threads, ascending.
+        making: when other threads are inside ranges of a loader.
         threads: those that launch work, and the step thread, `step_thread`.
         reading: names of operators of a CPU run that read a value.
     """
@@ -131,7 +131,7 @@ def quiet_stretches(
     free = launches.outside(merge(driven, working, loading))
     # Where operators are recorded, so is a loader.
     acting = bool(len(working.t0) or reading)
-    quiet = _told_by_neighbours(launches, free, loading, blocked, delivered, acting=acting)
+    quiet = _told_by_neighbours(launches, free, loading, blocked, making, acting=acting)
     made = _made_by_operators(
         launches, launches.outside(merge(driven, computing)), working, computing
     )
@@ -157,14 +157,14 @@ def _told_by_neighbours(
     stretches: Intervals,
     loading: Intervals,
     blocked: Intervals,
-    delivered: Int64s,
+    making: Intervals,
     *,
     acting: bool,
 ) -> Quiet:
     """Quiet stretches by what is launched, and asked of a loader, around them.
 
     Args:
-        loading, blocked, delivered: as in `quiet_stretches`.
+        loading, blocked, making: as in `quiet_stretches`.
         acting: whether values that are read in a row may be acted on.
     """
     if not len(stretches.t0):
@@ -176,11 +176,11 @@ def _told_by_neighbours(
     # another process or a file does not work on results.
     waits = 2 * _inside(blocked, stretches) >= stretches.t1 - stretches.t0
     asks_later = _between(loading.t0, stretches.t1, launches.begin[after])
-    handed = batch[after] & _between(
-        delivered, np.maximum(stretches.t0, stretches.t1 - LONG_NS), stretches.t1 + LONG_NS
-    )
+    # It is at work for most of the stretch, and done shortly before its end.
+    made = 2 * _inside(making, stretches) >= stretches.t1 - stretches.t0
+    handed = batch[after] & made & _between(making.t1, stretches.t1 - LONG_NS, stretches.t1)
     near = ~result & (batch[before] | batch[after])
-    waited = ~asks_later & (near | handed | (~worked_on & waits))
+    waited = ~asks_later & (near | (~worked_on & (handed | waits)))
     acted = np.zeros(len(before), dtype=np.bool_)
     if acting:
         read = result & ~worked_on

@@ -7,6 +7,7 @@ turns (Huang et al., GPipe, 2019; Narayanan et al., PipeDream-2BW, 2021).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import msgspec
 from msgspec import UNSET
@@ -45,12 +46,12 @@ def bubble_ms(ranks: Sequence[Rank]) -> float | None:
 
 
 def turns_ms(ranks: Sequence[Rank]) -> float | None:
-    """What a device waits in a step for another one of its process, of the one that waits least.
+    """What devices wait in a step for another one of their process, mean; None without any.
 
-    None unless all of several devices wait: those of a model whose parts they compute by turns.
+    They compute the parts of a model by turns.
     """
     waits = [rank.summary.host.awaiting_device_ns() / rank.summary.steps / 1e6 for rank in ranks]
-    return min(waits) if len(waits) > 1 and all(waits) else None
+    return fmean(waits) if any(waits) else None
 
 
 def mostly_turns(ranks: Sequence[Rank]) -> bool:

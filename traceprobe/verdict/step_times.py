@@ -53,7 +53,7 @@ def per_step(rank: Rank, drift: Drift | None = None) -> Times:
     """
     totals, steps = rank.summary.partition_ns, rank.summary.steps
     held = rank.summary.host.held_idle_ns
-    turns = rank.summary.host.awaiting_device_ns()
+    turns = rank.summary.host.awaiting_device_ns() / steps
     waited = 0
     if rank.summary.communication is not None:
         waited = rank.summary.communication.skew_exposed_ns or 0
@@ -61,15 +61,17 @@ def per_step(rank: Rank, drift: Drift | None = None) -> Times:
     if late:
         totals = {n: sum((i.partition_ns or {}).get(n) or 0 for i in late) for n in totals}
         waited, steps = sum(i.skew_exposed_ns or 0 for i in late), len(late)
-        held = turns = 0  # of single iterations they are not known
+        held = 0  # of single iterations it is not known
     part = {name: (value or 0) / steps for name, value in totals.items()}
     skew = waited / steps
+    overhead = sum(part[name] for name in SHARE_CLASSES["overhead"]) - held / steps
+    turns = min(turns, overhead)  # as many in each iteration as in the mean
     return Times(
         data_wait=part["idle_data_wait"],
         h2d=part["h2d"],
-        communication=part["communication"] + turns / steps - skew,
+        communication=part["communication"] + turns - skew,
         skew=skew,
-        overhead=sum(part[name] for name in SHARE_CLASSES["overhead"]) - (held + turns) / steps,
+        overhead=overhead - turns,
         compute=sum(part[name] for name in SHARE_CLASSES["compute"]),
         lasting=sum(part[name] for name in SHARE_CLASSES["other"]) - part["idle_unexplained"],
         unexplained=part["idle_unexplained"] + held / steps,

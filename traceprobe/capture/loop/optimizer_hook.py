@@ -8,6 +8,7 @@ from typing import Any
 
 from traceprobe.capture.loop.backward_pass import call_around_backward_passes, in_backward_pass
 from traceprobe.capture.loop.loop_session import (
+    Bystander,
     LoopSession,
     folder_of_process,
     session_of_process,
@@ -103,7 +104,9 @@ class _Steps:
         self._mark()
         if not self._ended and not self._session.before_step(self._number):
             self._ended = True
-            if (folder := folder_of_process()) is not None:
+            folder = folder_of_process()
+            # A bystander may be done while its rank records names.
+            if folder is not None and not isinstance(self._session, Bystander):
                 asked_to_end(folder)
         if self._ended:
             # The recording is complete; the program is not asked to train on, nor asked once.

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from traceprobe.capture.process.program import python_interpreter
 from traceprobe.capture.process.program_output import MOST_BYTES, OutputFollower, barred
-from traceprobe.capture.process.progress import all_asked_to_end, refusal, reported_states
+from traceprobe.capture.process.progress import all_go_on, refusal, reported_states
 from traceprobe.capture.process.supervised import SupervisedProcess, SupervisorLost
 from traceprobe.capture.process.supervisor import ERR, OUT
 from traceprobe.errors import TraceprobeError
 
 LAST_LINES = 12
-TOLD_S, PATIENCE_S = 10.0, 60.0
-"""From when all ranks were asked to end until it is said that one goes on, and until it is ended:
+TOLD_S, PATIENCE_S = 10.0, 300.0
+"""From when all ranks were asked to end until it is said that they go on, and until they are ended:
 one may write a checkpoint on its way out, or catch `SystemExit` and train for days."""
 _TORCHRUN = (
     "import sys, runpy; sys.path[:] = [folder for folder in sys.path if folder]; "
@@ -126,7 +126,8 @@ def run_program(
 
     Args:
         on_state: called with what rank 0 is doing.
-        on_note: called with processes that cannot be ended.
+        on_note: called with processes that cannot be ended, and where the command was ended as it
+            went on.
         on_output: called with the lines that the program writes, as they are shown.
         patience: seconds from when all ranks were asked to end until the command is ended; None
             waits for as long as it takes, as for a profiler that writes its report then.
@@ -176,7 +177,8 @@ def _watch(
         for state in states[seen:]:
             on_state(state)
         seen = len(states)
-        if patience is None or not all_asked_to_end(folder):
+        if patience is None or not all_go_on(folder):
+            asked = None
             continue
         asked = asked or time.monotonic()
         waited = time.monotonic() - asked

@@ -105,14 +105,20 @@ def _last_states(folder: Path) -> list[list[str]]:
 
 
 def asked_to_end(folder: str) -> None:
-    """Note that this rank is asked to end, as it has done all that it had to do."""
-    (Path(folder) / f"rank{current_rank()}{_ASKED}").touch()
+    """Note that this process is asked to end, as its rank has done all that it had to do."""
+    write_result(Path(folder) / f"rank{current_rank()}{_ASKED}", str(os.getpid()))
 
 
-def all_asked_to_end(folder: Path) -> bool:
-    """Whether every rank that began was asked to end."""
-    began, asked = (list(folder.glob(f"rank*{suffix}")) for suffix in (_PROGRESS, _ASKED))
-    return 0 < len(began) <= len(asked)
+def all_go_on(folder: Path) -> bool:
+    """Whether every rank that began was asked to end, and lives.
+
+    A script may go on with something else once one has ended.
+    """
+    began = {path.stem for path in folder.glob(f"rank*{_PROGRESS}")}
+    asked = {path.stem: path for path in folder.glob(f"rank*{_ASKED}")}
+    return bool(began) and all(
+        rank in asked and is_alive(int(asked[rank].read_text())) for rank in began
+    )
 
 
 def refuse(folder: str, reason: str) -> NoReturn:

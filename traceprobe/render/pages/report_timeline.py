@@ -10,6 +10,7 @@ import numpy as np
 from traceprobe.formatting import duration, percent, shorten
 from traceprobe.model.codes import Int64s
 from traceprobe.model.taxonomy import (
+    AWAITS_DEVICE,
     BUSY_LABELS,
     CLASS_LABELS,
     IDLE_CAUSES,
@@ -76,7 +77,6 @@ MEANINGS = {
     "idle_unexplained": "the trace does not show what the host does",
 }
 """Of `PARTITION`, in a line."""
-_ELSEWHERE = "another GPU of the process computes what it waits for"
 HOST_LABELS = {
     "range": ("range", "a range that the program or a library marked"),
     "operator": ("operator", "an operator of PyTorch"),
@@ -176,7 +176,7 @@ def _summary(rank: Rank, picture: Picture, count: int) -> str:
     if idle:
         cause = max(idle, key=lambda key: idle[key])
         share = percent(idle[cause] / window.duration_ns)
-        why = _ELSEWHERE if _waits_elsewhere(rank, cause) else MEANINGS[cause]
+        why = AWAITS_DEVICE if _waits_elsewhere(rank, cause) else MEANINGS[cause]
         sentence += f" Most of the rest, {share}, is “{CLASS_LABELS[cause]}”: {why}."
     operations = f"All {window.ops.rows:,} {op} are drawn, each in its true length."
     return f"{sentence} {operations}" if window.ops.rows else sentence
