@@ -83,8 +83,7 @@ def transfer_ms(evidence: Evidence) -> float:
         whole = evidence.busy_ms("communication")
     if evidence.quality.observer_effect is not None:
         # Beside the profiler a host that sends is slower, too.
-        kept = evidence.verdict.shares.get("communication", 0.0) * evidence.corrected_step_ms()
-        whole = min(whole, kept + hidden_ms(evidence))
+        whole = min(whole, evidence.communication_ms() + hidden_ms(evidence))
     return min(whole, evidence.corrected_step_ms())
 
 

@@ -414,6 +414,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         """Idle time of the bound `overhead`, without the profiler's part."""
         return self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
 
+    def communication_ms(self) -> float:
+        """Time of the bound `communication`, as the verdict has it."""
+        return self.verdict.shares.get("communication", 0.0) * self.corrected_step_ms()
+
     @property
     def under_profiler(self) -> str:
         """That times of the host are those under a profiler, which makes steps much longer."""

@@ -49,8 +49,7 @@ def pipeline_bubble(evidence: Evidence) -> Answer:
         return not_applicable("no messages from one rank to another")
     in_process = bool(turns_ms(evidence.ranks)) and not is_pipeline(evidence.ranks)
     # Without a profiler there may be less communication than in the trace.
-    kept = evidence.verdict.shares.get("communication", 0.0) * evidence.corrected_step_ms()
-    ms = min(ms, kept)
+    ms = min(ms, evidence.communication_ms())
     world = evidence.run.world_size if evidence.run is not None else 1
     plan = schedule(evidence.ranks, world)
     share = evidence.share(ms)

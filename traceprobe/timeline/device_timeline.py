@@ -15,7 +15,6 @@ from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.idle import Gaps
 from traceprobe.timeline.intervals import (
-    EMPTY,
     Intervals,
     intersect,
     merge,
@@ -129,12 +128,6 @@ def device_timeline(
     gaps = idle.find_gaps(*(ops, int(edges[-1]), process.host.step_thread), has_others=has_others)
     by_cause = idle.idle_causes(gaps, process.host, process.loaders)
     held = idle.held_up(gaps)
-    elsewhere = _computing(process, device) if _hands_over(process) else EMPTY
-    waits = {
-        "idle_latency": held,
-        "idle_sync": by_cause["idle_sync"],
-        "idle_host": intersect(by_cause["idle_host"], _reading(process)),
-    }
     compute = partition.compute_intervals(sets)
     syncs = process.calls.select("t0", "t1", "blocking").filter("blocking")
     late = idle.idle_after_sync(gaps, ops, syncs["t1"].to_numpy())
@@ -173,8 +166,27 @@ def device_timeline(
         sync_cost=sum_per_window(gaps.t0, cost, edges),
         pauses=per_window(intersect(by_cause["idle_host"], process.host.quiet.host), edges),
         held=np.zeros_like(edges[1:]) if has_others else per_window(held, edges),
-        awaits_device={cause: intersect(part, elsewhere) for cause, part in waits.items()},
+        awaits_device=_awaits(process, device, held, by_cause) if has_others else {},
     )
+
+
+def _awaits(
+    process: ProcessTimeline, device: int, held: Intervals, by_cause: Mapping[str, Intervals]
+) -> dict[str, Intervals]:
+    """`DeviceTimeline.awaits_device` of a process of several devices; empty without handing over.
+
+    Args:
+        held: when it has its work and does not begin it.
+    """
+    if not _hands_over(process):
+        return {}
+    waits = {
+        "idle_latency": held,
+        "idle_sync": by_cause["idle_sync"],
+        "idle_host": intersect(by_cause["idle_host"], _reading(process)),
+    }
+    elsewhere = _computing(process, device)
+    return {cause: intersect(part, elsewhere) for cause, part in waits.items()}
 
 
 def _hands_over(process: ProcessTimeline) -> bool:
