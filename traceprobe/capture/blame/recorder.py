@@ -15,7 +15,7 @@ from typing import Any
 from traceprobe.capture.blame.line_trace import LineTrace
 from traceprobe.capture.blame.own_code import own_code
 from traceprobe.capture.process.progress import write_result
-from traceprobe.capture.profiler.cupti import detach_after_profiles
+from traceprobe.capture.profiler.cupti import detach_after_profiles, detaching
 from traceprobe.capture.profiler.gloo_threads import wait_for_gloo
 
 SETTLING = 1
@@ -101,7 +101,8 @@ class BlameRecorder:
         ended = time.perf_counter_ns()
         self._lines.stop()
         wait_for_gloo()
-        self._profile.__exit__(None, None, None)
+        with detaching():
+            self._profile.__exit__(None, None, None)
         with (self._folder / instants_name(self._rank)).open("wb") as file:
             self._lines.instants.tofile(file)
         self._profile.export_chrome_trace(str(self._folder / heavy_trace_name(self._rank)))
@@ -122,7 +123,8 @@ class BlameRecorder:
         self._lines.stop()
         if self._profile is not None:
             wait_for_gloo()
-            self._profile.__exit__(None, None, None)
+            with detaching():
+                self._profile.__exit__(None, None, None)
             self._profile = None
         self._write({"reason": reason})
 

@@ -14,7 +14,7 @@ from typing import Any
 from traceprobe.capture.machine.device import computes
 from traceprobe.capture.oracle.blocks import LEAD_IN
 from traceprobe.capture.oracle.ranks import synchronize
-from traceprobe.capture.profiler.cupti import detach_after_profiles
+from traceprobe.capture.profiler.cupti import detach_after_profiles, detaching
 from traceprobe.capture.profiler.other_profilers import other_profilers
 
 BUSY_STEPS = 6
@@ -63,7 +63,7 @@ def busy_time(
                 yield
             synchronize(together=False)
         finally:
-            with other_profilers.ours():
+            with other_profilers.ours(), detaching():
                 profile.stop()
             other_profilers.release()
     with tempfile.TemporaryDirectory(dir=folder) as place:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 TEARDOWN = "TEARDOWN_CUPTI"
 """Asked by the profiler's library when a profile ends."""
 SAFE_SINCE = 12, 6
 """Version of CUDA before which a program with CUDA graphs may crash when a profiler comes back."""
+LEAVES_WITHIN_S = 1.0
+_THREADS = Path("/proc/self/task")
 
 
 def detach_after_profiles() -> None:
@@ -22,3 +29,29 @@ def detach_after_profiles() -> None:
     version = torch.version.cuda
     if version is not None and tuple(map(int, version.split(".")[:2])) >= SAFE_SINCE:
         os.environ.setdefault(TEARDOWN, "1")
+
+
+@contextmanager
+def detaching() -> Iterator[None]:
+    """Around the end of a profile: the interface has left when this is over.
+
+    A thread of the profiler's library waits for the next call of CUDA's runtime, in which the
+    interface can leave. A program that makes none and ends would wait for that thread forever.
+    """
+    before = _threads()
+    yield
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if os.environ.get(TEARDOWN) != "1" or cuda is None or not cuda.is_initialized():
+        return
+    begun, deadline = _threads() - before, time.monotonic() + LEAVES_WITHIN_S
+    with suppress(RuntimeError):  # of a kernel of the program
+        while begun & _threads() and time.monotonic() < deadline:
+            cuda.current_stream().query()
+            time.sleep(0.001)
+
+
+def _threads() -> set[str]:
+    """Those of this process; none where the system does not say."""
+    with suppress(OSError):
+        return {path.name for path in _THREADS.iterdir()}
+    return set()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from traceprobe.capture.profiler.compiler_watch import compiler_watch
-from traceprobe.capture.profiler.cupti import detach_after_profiles
+from traceprobe.capture.profiler.cupti import detach_after_profiles, detaching
 from traceprobe.capture.profiler.garbage_ranges import garbage_ranges
 from traceprobe.capture.profiler.gloo_threads import wait_for_gloo
 from traceprobe.capture.recording.recording_plan import METADATA_KEY, RecordingPlan, trace_name
@@ -95,13 +95,15 @@ class TorchBackend:
         running, self._running = self._running, None
         garbage_ranges.end()
         wait_for_gloo()
-        running.__exit__(None, None, None)
+        with detaching():
+            running.__exit__(None, None, None)
 
     def stop(self) -> None:
         """Hold the trace in memory: writing it would take the CPU from the steps that follow."""
         garbage_ranges.end()
         wait_for_gloo()
-        self._running.__exit__(None, None, None)
+        with detaching():
+            self._running.__exit__(None, None, None)
         self._recorded, self._running = self._running, None
 
     def export(self, metadata: dict[str, Any]) -> None:
