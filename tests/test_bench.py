@@ -123,7 +123,10 @@ def test_a_workload(bench):
     assert made.oracle.shares["overhead"] is None
     assert sum(s.value for s in made.oracle.shares.values() if s) == pytest.approx(1)
     assert "by ablation" in done.stdout
-    assert done.stderr.splitlines()[-1] == "wrote traceprobe-unet-bench.json"
+    assert done.stderr.splitlines()[-2:] == [
+        "wrote traceprobe-unet-bench.json",
+        "all of it: traceprobe render traceprobe-unet-bench.json -v",
+    ]
 
 
 @pytest.mark.slow

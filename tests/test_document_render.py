@@ -6,8 +6,11 @@ import json
 import math
 import re
 from html import unescape
+from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
 
@@ -19,7 +22,7 @@ from traceprobe.formatting import first_clauses
 from traceprobe.render import html as document_html
 from traceprobe.render import markdown as document_markdown
 from traceprobe.render import terminal as document_terminal
-from traceprobe.render.bars import glyphs
+from traceprobe.render.bars import cells, glyphs, stacked
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.document import Bar, Bars, Chart, Piece, Section, Table
 
@@ -309,3 +312,25 @@ def test_letters_of_a_picture_go_by_its_legend():
     signs = glyphs(Bars("", "ms", [bar]))
     assert [signs[word] for word in "vxzpq"] == list("█▓▒░·")
     assert [signs[word] for word in "uwy"] == list("abc")
+
+
+@given(
+    lengths=st.lists(st.floats(0.01, 100), min_size=1, max_size=8),
+    width=st.integers(1, 60),
+)
+def test_a_longer_segment_never_has_fewer_cells(lengths, width):
+    pieces = [Piece(f"w{n}", "#000000", length) for n, length in enumerate(sorted(lengths))]
+    bars = Bars("", "ms", [Bar("a", pieces)])
+    ((_, drawn),) = stacked(bars)
+    counts = [len(text) for text, _ in cells(drawn, glyphs(bars), width)]
+    assert sum(counts) == width
+    for (short, few), (long, many) in combinations(zip(sorted(lengths), counts, strict=True), 2):
+        assert few <= many or short == long
+
+
+def test_a_legend_in_a_terminal_has_what_is_drawn():
+    pieces = [Piece("long", "#000000", 99.9), Piece("short", "#000000", 0.1)]
+    bars = Section("bars", "bars", blocks=[Bars("", "ms", [Bar("a", pieces)])])
+    text = document_terminal.render(replace(SMALL, sections=[bars]), 80, False)
+    assert "long" in text
+    assert "short" not in text

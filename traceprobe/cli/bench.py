@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from traceprobe.cli.console import document_summary, echo, json_out, note, states, warn
+from traceprobe.cli.console import (
+    all_of_it,
+    document_summary,
+    echo,
+    json_out,
+    note,
+    states,
+    warn,
+)
 from traceprobe.cli.options import (
     MEASURING,
     OUTPUT,
@@ -104,6 +112,7 @@ def command(
     if not quiet:
         document_summary(document, verbose=verbose)
     note(f"wrote {target}", quiet=quiet)
+    all_of_it(target, quiet=quiet or verbose)
 
 
 class _Measured(NamedTuple):

@@ -140,6 +140,17 @@ def summary(report: Report, inputs: Sequence[str] | None, *, verbose: bool = Fal
     document_summary(brief(report, inputs), verbose=verbose)
 
 
+def all_of_it(saved: Path, *, quiet: bool) -> None:
+    """How to see everything, of a command that would run a program again for it.
+
+    Args:
+        saved: the result as JSON.
+    """
+    from traceprobe.system import shell
+
+    note(f"all of it: traceprobe render {shell.file(str(saved))} -v", quiet=quiet)
+
+
 def document_summary(document: Document, *, verbose: bool = False) -> None:
     """A document on standard output, as wide, colourful and encoded as that takes it.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import misused, note, states, warn, window_title
+from traceprobe.cli.console import all_of_it, misused, note, states, warn, window_title
 from traceprobe.cli.options import (
     MEASURING,
     OUTPUT,
@@ -157,6 +157,9 @@ def command(
         delivery.deliver(summarize_watch(processes, ended, found))
     for path in kept:
         note(f"kept {path}", quiet=quiet)
+    saved = next((path for path in targets if path.suffix == ".json"), None)
+    if saved is not None:
+        all_of_it(saved, quiet=quiet or verbose)
     raise typer.Exit(end.exit_code)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import msgspec
 
@@ -134,13 +133,16 @@ def glyphs(bars: Bars) -> dict[str, str]:
 def cells(drawn: Sequence[Segment], signs: Mapping[str, str], width: int) -> list[tuple[str, str]]:
     """A bar as glyphs and their colours, of `width` cells where it is the longest.
 
-    Rounding the ends instead of the lengths keeps equal bars equally long.
+    Bars of equal length have equally many cells; of those that no segment fills, the ones that come
+    nearest to it get one each, so that a longer segment never has fewer than a shorter one.
     """
-    ends = [0, *(round((s.start + s.width) / 100 * width) for s in drawn)]
-    return [
-        (signs[s.word] * (end - start), s.colour)
-        for s, (start, end) in zip(drawn, pairwise(ends), strict=True)
-    ]
+    wanted = [segment.width / 100 * width for segment in drawn]
+    counts = [int(length) for length in wanted]
+    left = round(sum(wanted)) - sum(counts)
+    nearest = sorted(range(len(drawn)), key=lambda n: counts[n] - wanted[n])
+    for n in nearest[: max(left, 0)]:
+        counts[n] += 1
+    return [(signs[s.word] * count, s.colour) for s, count in zip(drawn, counts, strict=True)]
 
 
 def table(bars: Bars) -> Table:

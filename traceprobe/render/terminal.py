@@ -366,16 +366,21 @@ def _bars(out: _Out, bars: Bars) -> None:
     texts = [shorten(bar.text, MAX_LABEL) for bar, _ in rows]
     beside = max(map(cell_len, labels), default=0)
     rest = out.width - beside - max(map(cell_len, texts), default=0) - 2 * GAP
+    width = min(rest, MAX_BAR) if out.width >= LEAST_BESIDE else out.width
+    seen: set[str] = set()
     for label, text, (_, segments) in zip(labels, texts, rows, strict=True):
+        drawn = cells(segments, signs, width)
+        seen.update(glyph[:1] for glyph, _ in drawn)
         if out.width >= LEAST_BESIDE:
             padding = " " * (beside - cell_len(label) + GAP)
-            drawn = cells(segments, signs, min(rest, MAX_BAR))
             out.say((label + padding, ""), *drawn, ("  " + text, ""))
         else:
             out.say((f"{label}  {text}", ""))
-            out.say(*cells(segments, signs, out.width))
+            out.say(*drawn)
     entries = [
-        (f"{signs[word]} ", colour, shorten(word, MAX_CELL)) for word, colour in legend(bars)
+        (f"{signs[word]} ", colour, shorten(word, MAX_CELL))
+        for word, colour in legend(bars)
+        if signs[word] in seen
     ]
     for line in _packed([*entries, ("", "", f"in {shorten(bars.unit, MAX_CELL)}")], out.width):
         out.say(*line)
