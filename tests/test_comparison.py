@@ -133,6 +133,21 @@ def test_the_gate(steps, spread, growth, decision):
     assert compare(base, new, 0.05).gate.decision == decision
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "decision"),
+    [("B", "gpu", "inconclusive"), ("", "cpu", "inconclusive"), ("", "gpu", "pass")],
+)
+def test_the_gate_does_not_judge_a_program_by_another_device(name, kind, decision):
+    """A faster one hides what the program lost; one without a name may be the same."""
+    base, new = run_of_classes({"forward": 20}), run_of_classes({"forward": 10}, label="new")
+    device = DeviceInfo(index=0, name=name or None, kind=kind)
+    ranks = [replace(rank, device=device) for rank in new.report.ranks]
+    new = replace(new, report=replace(new.report, ranks=ranks))
+    gate = compare(base, new, 0.05).gate
+    assert gate.decision == decision
+    assert ("different devices" in gate.reason) == (decision == "inconclusive")
+
+
 def test_without_a_profiler_decides_where_both_runs_timed_it():
     base, new = run_of_classes({"idle_host": 20}), run_of_classes({"idle_host": 20}, label="new")
     found = compare(calibrated(base, 10.0), calibrated(new, 12.0), 0.05)

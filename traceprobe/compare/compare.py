@@ -9,7 +9,7 @@ from traceprobe.compare import text as words
 from traceprobe.compare.kernels import kernel_changes
 from traceprobe.compare.noise import Difference, Floats, difference, period, whole_periods
 from traceprobe.compare.operators import operator_changes
-from traceprobe.compare.run import UNITS, Observed, settings, summarize
+from traceprobe.compare.run import UNITS, Observed, device_names, settings, summarize
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.comparison import Change, Comparison, Direction, Gate, Per, scale_of
 from traceprobe.version import __version__
@@ -92,7 +92,8 @@ def decide(base: Observed, new: Observed, step: Change, allowed: float) -> Gate:
 
     It did where the change is real and larger. It did not where the change is smaller and the noise
     is too. Where the noise exceeds what is allowed, or a run has too few steps to know its noise,
-    nobody can say.
+    nobody can say; nor where the runs are known to be of different devices, whose difference is in
+    the change too.
     """
     fewest = min(len(base.step_ms), len(new.step_ms))
     assert step.base is not None
@@ -102,6 +103,14 @@ def decide(base: Observed, new: Observed, step: Change, allowed: float) -> Gate:
     assert step.floor is not None
     limit = allowed * step.base
     text = words.gate_text(step, allowed)
+    devices = [device_names(run.report.ranks) for run in (base, new)]
+    if devices[0] != devices[1] and all(_known(run) for run in (base, new)):
+        return Gate(
+            allowed=allowed,
+            decision="inconclusive",
+            reason=f"{text}; but the runs are from different devices, {', '.join(devices[0])} and "
+            f"{', '.join(devices[1])}: record both on the same",
+        )
     if fewest < ENOUGH_STEPS:
         return Gate(
             allowed=allowed,
@@ -119,6 +128,11 @@ def decide(base: Observed, new: Observed, step: Change, allowed: float) -> Gate:
         decision="inconclusive",
         reason=f"{text}; the runs are too noisy to detect {100 * allowed:g} %, record more steps",
     )
+
+
+def _known(run: Observed) -> bool:
+    """Whether all its devices have names, or need none to be told from a GPU."""
+    return all(rank.device.name or rank.device.kind == "cpu" for rank in run.report.ranks)
 
 
 def per_of(base: Observed, new: Observed) -> Per:
