@@ -10,7 +10,9 @@ from tests import records
 from tests.evidence import evidence, finding_of, outcome_of
 from tests.records import communication, step
 from tests.report_factory import make_collectives
-from traceprobe.findings.message_advice import remedy
+from traceprobe.findings.host_overhead import host_overhead
+from traceprobe.findings.message_advice import in_small_shards, remedy
+from traceprobe.records.operator_calls import OperatorPace
 from traceprobe.records.repeated_collectives import RepeatedCollectives
 from traceprobe.records.summary import CollectiveGroup
 from traceprobe.replay.scenario import Changes
@@ -126,6 +128,44 @@ def test_sums_of_layers_are_not_hidden_by_buckets(forward, backward, of_layers):
     found = remedy(evidence(rank), 100.0, small=False, overlap_pct=0.0)
     assert ("tensor parallelism" in found.first) is of_layers
     assert (found.changes is None) is of_layers
+
+
+def test_parameters_are_gathered_in_a_forward_pass_and_nothing_is_reduced_there():
+    """As of FSDP; sequence parallelism reduces and scatters what its layers add up."""
+    rank = records.rank({"forward": 300, "backward": 300, "communication": 100})
+    each = [
+        replace(make_collectives(10**8, 8, records.STEPS, name), forward=4 * records.STEPS)
+        for name in ("all_gather", "reduce_scatter")
+    ]
+    for scattered, of_layers in ((each[1], True), (replace(each[1], forward=UNSET), False)):
+        summary = replace(rank.summary, collectives=[each[0], scattered])
+        seen = evidence(replace(rank, summary=summary))
+        found = remedy(seen, 100.0, small=False, overlap_pct=0.0)
+        assert ("tensor parallelism" in found.first) is of_layers
+        assert ("sharded parameters" in found.first) is not of_layers
+
+
+@pytest.mark.parametrize(
+    ("operator", "count", "size", "says"),
+    [
+        ("fsdp::all_gather_copy_in", 181, 6_100_000, "gathered 181 times per step, 6.10 MB on"),
+        ("fsdp::all_gather_copy_in", 181, 25_000_000, ""),
+        ("fsdp::all_gather_copy_in", 29, 6_100_000, ""),
+        ("fsdp::all_gather_copy_in", 181, None, ""),
+        ("c10d::_allgather_base_", 181, 6_100_000, ""),
+    ],
+)
+def test_many_small_groups_of_parameters_are_told(operator, count, size, says):
+    rank = records.rank({"forward": 300, "idle_host": 300})
+    gathered = make_collectives(size, count, records.STEPS, "all_gather")
+    rank = replace(rank, summary=replace(rank.summary, collectives=[gathered]))
+    called = {operator: OperatorPace(float(count), 20.0, 1.0, 0.1)}
+    seen = replace(evidence(rank), called=lambda: called)
+    told = in_small_shards(seen)
+    assert says in told
+    assert bool(told) == bool(says)
+    advice = host_overhead(seen).advice
+    assert advice.startswith("Shard larger modules") == bool(says)
 
 
 @pytest.mark.parametrize(

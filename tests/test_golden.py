@@ -60,7 +60,9 @@ def golden_of(report) -> str:
                 window[name] = numbers_of(window[name])
     if "critical_path" in content:
         content["critical_path"]["stretches"] = digest(content["critical_path"]["stretches"])
-    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    separators = (",", ":")
+    text = json.dumps(content, indent=1, separators=separators, sort_keys=True, ensure_ascii=False)
+    return text + "\n"
 
 
 def numbers_of(packed: dict) -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from traceprobe.findings.data_parallel import SEE, by_threads
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.host_stalls import (
     WITHOUT_STALLS,
@@ -64,7 +65,7 @@ def allocator_stalls(evidence: Evidence) -> Answer:
             more_without_profiler(evidence, ms),
         ],
         evidence.saving(evidence.spared_ms(ms), *HOST_IDLE),
-        "" if status == "pass" else _advice(room),
+        "" if status == "pass" else SEE if by_threads(evidence) else _advice(room),
         line_sites([each.lines for each in found], ms),
         WITHOUT_STALLS,
     )

@@ -25,6 +25,7 @@ SUBJECTS = {
     "communication-exposed": "communication",
     "communication-skew": "communication",
     "cpu-oversubscribed": "compute",
+    "data-parallel": "overhead",
     "data-wait": "io",
     "ddp-buckets": "communication",
     "double-precision": "compute",

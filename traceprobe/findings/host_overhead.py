@@ -13,6 +13,7 @@ from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.graph_breaks import compiled_regions
 from traceprobe.findings.host_stalls import collections, cost_ms, named_lines, unnamed_ms
 from traceprobe.findings.launching import fewer_launches, replays_graphs
+from traceprobe.findings.message_advice import in_small_shards
 from traceprobe.findings.recorded_cores import taken
 from traceprobe.findings.recorded_pace import in_doubt, several_paces
 from traceprobe.findings.rule import Answer, inconclusive, rule
@@ -125,7 +126,7 @@ def _advice(evidence: Evidence) -> str:
             f"{', as loss and optimizer,' if trained else ''} into graphs too, or use a larger "
             "batch. Keep Python out of the inner loop."
         )
-    smaller = _micro_batches(evidence)
+    smaller = in_small_shards(evidence) + _micro_batches(evidence)
     if _is_compiled(evidence):
         return smaller + (
             'The model is compiled: let it be launched by CUDA graphs (`mode="reduce-overhead"`), '

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from traceprobe.findings.data_parallel import SEE, by_threads
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.host_stalls import (
     look_at,
@@ -46,8 +47,10 @@ def host_pauses(evidence: Evidence) -> Answer:
             more_without_profiler(evidence, ms),
         ],
         evidence.saving(evidence.spared_ms(ms), "idle_host"),
-        f"{where}: move that work off the step, into another thread or process, do it less often, "
-        f"or on the GPU.{_compiles(evidence)}",
+        SEE
+        if by_threads(evidence)
+        else f"{where}: move that work off the step, into another thread or process, do it less "
+        f"often, or on the GPU.{_compiles(evidence)}",
         sites,
         Changes(removed=frozenset({"pauses"})),
     )

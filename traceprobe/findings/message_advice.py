@@ -11,12 +11,15 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.formatting import counted, significant
 from traceprobe.model.contention import HIDDEN_COST, SLOW_GBPS
 from traceprobe.records.rank import Rank
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 SHARDED = frozenset({"all_gather", "reduce_scatter"})
+REDUCED = frozenset({"all_reduce", "reduce_scatter"})
+_SHARDING = "fsdp::all_gather_copy_in"
 EXCHANGED = frozenset({"all_to_all", "send_recv"})
 _OF_TRAINING = ("backward", "recompute", "optimizer", "graph")
 """Phases of which a step of training has some; a graph may have any."""
@@ -180,12 +183,13 @@ def _fitting(
 def _reduces_forward(evidence: Evidence) -> bool:
     """Whether layers add up what their ranks have: several sums are in each forward pass.
 
-    One or two may be of a loss, or of how many samples a batch has.
+    One or two may be of a loss, or of how many samples a batch has. Sharded parameters are gathered
+    in a forward pass, and nothing is reduced there.
     """
     reduced = forward = 0.0
     for rank in evidence.ranks:
         for group in rank.summary.collectives:
-            if group.operation == "all_reduce":
+            if group.operation in REDUCED:
                 reduced += group.count
                 forward += 0 if isinstance(group.forward, UnsetType) else group.forward
     passes = sum(rank.summary.steps * _passes(rank) for rank in evidence.ranks)
@@ -279,6 +283,30 @@ def per_step(evidence: Evidence, *operations: str) -> float:
             if not operations or group.operation in operations
         )
         for rank in evidence.ranks
+    )
+
+
+def in_small_shards(evidence: Evidence) -> str:
+    """That FSDP gathers many small groups of parameters, as a sentence; empty where it does not.
+
+    Each group keeps the host busy for about as long, whatever its size.
+    """
+    groups = [
+        group
+        for rank in evidence.ranks
+        for group in rank.summary.collectives
+        if group.operation == "all_gather"
+    ]
+    count, known = per_step(evidence, "all_gather"), [g for g in groups if g.bytes is not None]
+    if _SHARDING not in evidence.operators or count < FIXED.many_messages or not known:
+        return ""
+    size = sum(g.count * (g.bytes or 0) for g in known) / sum(g.count for g in known)
+    if size >= 1e6 * FIXED.bucket_mb:
+        return ""
+    return (
+        "Shard larger modules: `fully_shard` each block of the model, not each layer in it. Now "
+        f"parameters are gathered {counted(round(count), 'time')} {evidence.per}, "
+        f"{significant(size / 1e6)} MB on average. "
     )
 
 

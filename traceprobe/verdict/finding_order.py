@@ -16,9 +16,9 @@ from traceprobe.verdict.thresholds import FIXED
 
 CAUSES: Mapping[str, tuple[str, ...]] = {
     "communication-exposed": ("bus-bandwidth",),
-    "host-overhead": ("synchronization", "retained-graph", "unused-gradients"),
+    "host-overhead": ("synchronization", "data-parallel", "retained-graph", "unused-gradients"),
     "long-iterations": (),
-    "small-kernels": ("synchronization", "retained-graph", "unused-gradients"),
+    "small-kernels": ("synchronization", "data-parallel", "retained-graph", "unused-gradients"),
 }
 """General findings with the specific ones that explain a part of their time."""
 APART = ("allocator-stalls", "garbage-collection", "recompilation", "host-pauses")
