@@ -34,8 +34,9 @@ def prepare(script, clock=0):
 
 def gaps_of(ready, until=None):
     """The gaps until the last op ends, or until a later time."""
-    last = int(ready.ops["t1"].max())
-    return idle.find_gaps(ready.ops, last if until is None else until, ready.host.step_thread)
+    first, last = int(ready.ops["t0"].min()), int(ready.ops["t1"].max())
+    account = first, last if until is None else until
+    return idle.find_gaps(ready.ops, account, ready.host.step_thread)
 
 
 def rows_of(intervals):
@@ -86,7 +87,8 @@ def launches(latency):
 def held(script):
     """What holds up the device, as intervals; all of it is latency."""
     ready = prepare(script)
-    gaps = idle.find_gaps(ready.ops, int(ready.ops["t1"].max()), ready.host.step_thread)
+    account = int(ready.ops["t0"].min()), int(ready.ops["t1"].max())
+    gaps = idle.find_gaps(ready.ops, account, ready.host.step_thread)
     found = idle.held_up(gaps)
     latency = idle.idle_causes(gaps, ready.host, ready.loaders)["idle_latency"]
     assert rows_of(intersect(found, latency)) == rows_of(found)

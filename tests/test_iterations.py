@@ -11,6 +11,7 @@ from tests.builders.scenario import AUTOGRAD, Script
 from traceprobe.errors import UsageError
 from traceprobe.model.codes import UNKNOWN, Call, Kind
 from traceprobe.model.events import HOST_CALLS, frame
+from traceprobe.model.taxonomy import PARTITION
 from traceprobe.timeline import iterations
 from traceprobe.timeline.intervals import Intervals, union
 from traceprobe.timeline.step_markers import NEVER, StepMarker
@@ -94,10 +95,7 @@ def test_a_collective_without_a_launch_belongs_to_no_step():
 def test_windows_follow_the_launches_however_far_the_gpu_lags(lag):
     script = steps(lag=lag).op("comm", lag + 1_600, lag + 1_700, (1_150, 1_160), stream=20)
     rank = analyze(script)
-    origin = min(lag, 100)
-    assert windows_of(rank) == {
-        k: (k * PITCH + lag - origin, (k + 1) * PITCH + lag - origin) for k in range(5)
-    }
+    assert windows_of(rank) == {k: (k * PITCH + lag, (k + 1) * PITCH + lag) for k in range(5)}
     assert [i.collectives for i in rank.iterations] == [0, 1, 0, 0, 0, 0]
 
 
@@ -107,7 +105,7 @@ def test_windows_follow_the_launches_however_far_the_gpu_lags(lag):
 )
 def test_a_window_begins_with_the_first_kernel_or_memset(kind, opens):
     script = steps().op(kind, 2_150, 2_160, (2_050, 2_055))
-    begin = (2_150 if opens else 2_200) - 100
+    begin = 2_150 if opens else 2_200
     windows = windows_of(analyze(script))
     assert (windows[1][1], windows[2][0]) == (begin, begin)
 
@@ -116,7 +114,7 @@ def test_an_iteration_without_gpu_work_leaves_its_time_to_the_one_before():
     script = steps()
     del script.ops[2]
     rank = analyze(script)
-    assert windows_of(rank)[1] == (1_100, 3_100)
+    assert windows_of(rank)[1] == (1_200, 3_200)
     assert 2 not in windows_of(rank)
     assert reasons_of(rank)[2] == "no GPU work"
 
@@ -201,10 +199,45 @@ def test_the_last_iteration_counts_where_fewer_than_three_others_do(count, used)
     assert [i.used for i in rank.iterations] == [True] * used + [False] * (count - used)
 
 
-@pytest.mark.parametrize(("lag", "inside", "end"), [(200, 900, 2_800), (600, 900, 3_000)])
-def test_a_last_window_ends_where_its_range_and_its_last_op_have_ended(lag, inside, end):
-    rank = analyze(steps(3, lag=lag, inside=inside))
-    assert windows_of(rank)[2] == (2_000 + lag - 100, end)
+@pytest.mark.parametrize(("lag", "end"), [(200, 2_900), (600, 3_100)])
+def test_a_last_window_ends_where_its_range_and_its_last_op_have_ended(lag, end):
+    assert windows_of(analyze(steps(3, lag=lag)))[2][1] == end
+
+
+def waiting(count, late=300, first=300):
+    """Steps that begin with a wait of so long for a batch, and its copy; a kernel ends them."""
+    script = Script()
+    for k in range(count):
+        at, wait = k * PITCH, late if k else first
+        script.range(f"step {k}", at, at + PITCH)
+        script.op("h2d", at + wait, at + wait + 50, (at + wait - 10, at + wait - 5))
+        script.op("kernel", at + wait + 50, at + PITCH, (at + wait + 10, at + wait + 15))
+    return script
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_few_windows_begin_with_what_their_own_iterations_begin_with(count):
+    """The last would have no wait and no copy, that of the next being beyond the capture."""
+    rank = analyze(waiting(count))
+    assert windows_of(rank) == {k: (k * PITCH, (k + 1) * PITCH) for k in range(count)}
+    assert rank.summary.partition_ns["h2d"] == 50 * count
+    assert rank.summary.window_ns == PITCH * count
+    assert sum(rank.summary.partition_ns[name] or 0 for name in PARTITION) == PITCH * count
+
+
+@pytest.mark.parametrize(
+    ("steps", "begin"),
+    [
+        (waiting(4), 350),  # the last one is not needed
+        (waiting(1), 350),  # nothing tells how long a wait is usual
+        (waiting(3, late=0), 350),  # the device is busy throughout
+        (waiting(3, first=901, late=250), 951),  # set up in the first one
+    ],
+    ids=["many", "one", "busy", "set up"],
+)
+def test_other_windows_begin_with_a_kernel(steps, begin):
+    first, *_ = windows_of(analyze(steps)).values()
+    assert first[0] == begin
 
 
 def test_iterations_that_were_cut_do_not_replace_the_last_one():
@@ -432,8 +465,8 @@ def cycles(gap=4):
 
 def test_a_pause_of_the_profiler_belongs_to_no_iteration():
     rank = analyze(cycles())
-    assert windows_of(rank)[2] == (2_100, 2_800)  # until its range ends
-    assert windows_of(rank)[3] == (7_100, 8_100)
+    assert windows_of(rank)[2] == (2_200, 2_900)  # until its range ends
+    assert windows_of(rank)[3] == (7_200, 8_200)
     assert rank.summary.iterations_used == 5
     assert rank.summary.window_ns == 4 * PITCH + 700
     assert sum(i.launches for i in rank.iterations) == 6
@@ -441,19 +474,19 @@ def test_a_pause_of_the_profiler_belongs_to_no_iteration():
 
 def test_an_iteration_before_a_pause_ends_with_its_last_op():
     script = cycles().op("comm", 2_700, 4_400, (2_600, 2_610))
-    assert windows_of(analyze(script))[2] == (2_100, 4_300)
+    assert windows_of(analyze(script))[2] == (2_200, 4_400)
 
 
 def test_what_is_launched_in_a_pause_belongs_to_no_iteration():
     script = cycles().op("comm", 5_000, 5_100, (4_900, 4_910))
     rank = analyze(script)
     assert [i.collectives for i in rank.iterations] == [0] * 6
-    assert windows_of(rank)[2] == (2_100, 2_800)
+    assert windows_of(rank)[2] == (2_200, 2_900)
 
 
 def test_work_that_runs_on_into_the_next_iteration_leaves_no_pause():
     script = cycles().op("comm", 2_700, 7_500, (2_600, 2_610), stream=20)
-    assert windows_of(analyze(script))[2] == (2_100, 7_100)
+    assert windows_of(analyze(script))[2] == (2_200, 7_200)
 
 
 def test_steps_limit_the_summary_and_leave_the_rest_visible():

@@ -284,14 +284,33 @@ def test_the_layers_of_one_forward_pass_are_no_steps():
 
 @pytest.mark.parametrize(
     ("begin", "end", "steps"),
-    [(["embed"], ["linear"], False), (["draw"], [], True), ([], ["norm", "attention"], True)],
-    ids=["a model has both", "set-up", "the capture is cut"],
+    [
+        (["embed"], ["linear"], False),
+        (["draw"], [], True),
+        ([], ["norm", "attention"], True),
+        (["embed"], ["norm"], False),
+        (["draw"] * 6, ["norm"], True),
+    ],
+    ids=[
+        "a model has both",
+        "set-up",
+        "the capture is cut",
+        "a model ends with a norm too",
+        "room for the rest of an iteration",
+    ],
 )
 def test_a_model_of_many_layers_still_has_a_beginning_and_an_end(begin, end, steps):
     program = Program().kernels(begin)
     for _ in range(24):
         program.kernels(["norm", "attention", "project", "norm", "linear", "gelu", "linear"])
     assert (period_of(program.kernels(end)) is not None) is steps
+
+
+def test_a_kernel_that_follows_itself_is_no_layer():
+    program = Program().kernels(["embed", "position", "norm"])
+    for _ in range(12):
+        program.kernels(["norm", *["copy"] * 6, "attention", "copy", "linear", "copy", "gelu"])
+    assert period_of(program.kernels(["norm", "head", "softmax"])) is None
 
 
 @pytest.mark.parametrize("others", [16, 0])

@@ -12,6 +12,9 @@ LAUNCHED_BEFORE = 0.05
 that of a step before the capture, if the others have no more of it than `MIN_COVERAGE` leaves."""
 SKIPPED_AS_BEGUN = "begins with work launched before the capture"
 """How the reason begins for which such an iteration is left out."""
+UNRECORDED = 0.05
+"""Part of an iteration, as a median, that goes by before its first kernel and after all that the
+earlier ones launched, from which on the last of few would miss too much of the next."""
 WARM_UP = 3.0
 """Medians of the others that a first iteration lasts at least if it is warm-up."""
 STRAGGLER = 2 / 3

@@ -57,8 +57,9 @@ _HELD = "launched in time, and nothing recorded held it up"
 
 
 def origin(trace: Trace) -> int:
-    """Time zero of a trace's report: its first GPU op or host call."""
-    starts = [f["t0"].min() for f in (trace.gpu_ops, trace.host_calls) if len(f)]
+    """Time zero of a trace's report: its first GPU op, host call or range."""
+    rows = (trace.gpu_ops, trace.host_calls, trace.host_ranges)
+    starts = [f["t0"].min() for f in rows if len(f)]
     return int(min(s for s in starts if isinstance(s, int)))
 
 
@@ -207,7 +208,9 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
     window = np.searchsorted(account.edges, gaps.t0, "right") - 1
     end = np.append(account.edges[1:], account.edges[-1])[np.maximum(window, 0)]
     # One that reaches beyond its window is the pause after it; the last one is ended by no op.
-    inside = (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before)
+    inside = (
+        (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before) & (gaps.before != UNKNOWN)
+    )
     if len(account.index):  # nor does one in a pause belong to any
         inside &= np.append(account.index, UNKNOWN)[np.maximum(window, 0)] != UNKNOWN
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))

@@ -106,6 +106,7 @@ def device_timeline(
     marker = process.marker
     count = len(marker.starts) if marker else 0
     windows = iterations.gpu_windows(iteration, kind, t0, t1, marker)
+    windows = iterations.with_beginnings(windows, iteration, t0, t1, marker)
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     launched = ops["thread"].to_numpy() != UNKNOWN
@@ -125,7 +126,8 @@ def device_timeline(
         edges = edges if len(index) else np.array([t0.min(), t1.max()], dtype=np.int64)
     sets = partition.busy_sets(ops, ops["phase"].to_numpy())
     has_others = len(ops) < len(process.ops)
-    gaps = idle.find_gaps(*(ops, int(edges[-1]), process.host.step_thread), has_others=has_others)
+    account = int(edges[0]), int(edges[-1])
+    gaps = idle.find_gaps(ops, account, process.host.step_thread, has_others=has_others)
     by_cause = idle.idle_causes(gaps, process.host, process.loaders)
     held = idle.held_up(gaps)
     compute = partition.compute_intervals(sets)

@@ -39,7 +39,7 @@ class Gaps(msgspec.Struct, frozen=True):
         held_from: start of the part in which something held up the device that is none of its own
             work, though the op that ends the gap had been launched; t1 where there is none.
         after: row of the op that ends the gap, or `before` where none does.
-        before: row of the op that ran last before it.
+        before: row of the op that ran last before it, UNKNOWN where none did.
         thread: thread that launched `after`, UNKNOWN where nothing is known of it.
     """
 
@@ -76,27 +76,32 @@ class HostState(msgspec.Struct, frozen=True):
     step_thread: int
 
 
-def find_gaps(ops: pl.DataFrame, until: int, step_thread: int, *, has_others: bool = False) -> Gaps:
-    """Gaps of one device from its first op on.
+def find_gaps(
+    ops: pl.DataFrame, account: tuple[int, int], step_thread: int, *, has_others: bool = False
+) -> Gaps:
+    """Gaps of one device.
 
     Args:
         ops: sorted by start.
-        until: end of the account; what it has after the last op is a gap that no op ends, in which
-            the step thread (`step_thread`) has launched nothing.
+        account: its begin and end. What it has before the first op is a gap that follows none, what
+            it has after the last one a gap that no op ends, in which the step thread
+            (`step_thread`) has launched nothing.
         has_others: the process has other devices. All that is launched to an idle one may wait for
             those, so that it does not tell how long launches take.
     """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
+    since, until = account
     reach = np.maximum.accumulate(t1)
-    after = np.flatnonzero(t0[1:] > reach[:-1]) + 1
+    reached = np.concatenate([[min(since, int(t0[0]))], reach[:-1]])
+    after = np.flatnonzero(t0 > reached)
     owner = np.maximum.accumulate(np.where(t1 == reach, np.arange(len(t1)), 0))
     launch, thread = ops["launch_t0"].to_numpy()[after], ops["thread"].to_numpy()[after]
-    start, end = reach[after - 1], t0[after]
+    start, end = reached[after], t0[after]
     late = np.where(thread == UNKNOWN, start, np.clip(launch, start, end))
     to_idle = (thread != UNKNOWN) & (late > start) & (not has_others)
     usual = float(np.median((end - late)[to_idle])) if to_idle.any() else 0.0
     held = _held_from(ops, after, late, end, usual)
-    before = owner[after - 1]
+    before = np.where(after > 0, owner[after - 1], UNKNOWN)
     if until > reach[-1]:
         last = int(owner[-1])
         more = (int(reach[-1]), until, until, until, last, last, step_thread)

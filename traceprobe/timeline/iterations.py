@@ -4,6 +4,10 @@ An op belongs to the iteration in whose host window it was launched, whatever th
 lags the host by up to two steps. The GPU window of k runs from the first kernel or memset launched
 in k to that of the next iteration, or, where none follows, until its range and its last op have
 ended. Windows tile the device's timeline.
+
+What the host does before the first kernel of an iteration, such as waiting for its batch, is in the
+window before. The last window has none of that. Among many it is left out; of a few all are needed,
+and each begins with what its own iteration begins with.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe.formatting import counted, percent
 from traceprobe.model.accounting import (
@@ -18,6 +23,7 @@ from traceprobe.model.accounting import (
     MIN_COVERAGE,
     SKIPPED_AS_BEGUN,
     SKIPPED_AS_EMPTY,
+    UNRECORDED,
     WARM_UP,
 )
 from traceprobe.model.codes import UNKNOWN, Bools, Call, Int64s, Kind
@@ -91,6 +97,29 @@ def gpu_windows(
     return GpuWindows(
         np.insert(index, at + 1, UNKNOWN), np.insert(edges, at + 1, stop[at]), bool(known)
     )
+
+
+def with_beginnings(
+    windows: GpuWindows, iteration: Int64s, t0: Int64s, t1: Int64s, marker: StepMarker | None
+) -> GpuWindows:
+    """Few windows, each with what is before its first kernel; others as they are.
+
+    They begin earlier only where that takes `UNRECORDED` of an iteration, and the first has not
+    far more of it than the others, as while a program is set up.
+
+    Args:
+        iteration, t0, t1: of each op of the device, as for `gpu_windows`.
+    """
+    index, edges = windows.index, windows.edges
+    if marker is None or not windows.ends or not 2 <= len(index) <= ENOUGH or UNKNOWN in index:
+        return windows
+    earlier = [(iteration < k) & (t0 < begin) for k, begin in zip(index, edges[:-1], strict=True)]
+    since = np.array([t1[rows].max(initial=marker.starts[0]) for rows in earlier])
+    begun = np.maximum(edges[:-1] - np.maximum(since, marker.starts[index]), 0)
+    missing = np.median(begun[1:]) > UNRECORDED * np.median(np.diff(edges)[:-1])
+    if not missing or begun[0] > WARM_UP * begun[1:].max():
+        return windows
+    return replace(windows, edges=np.append(edges[:-1] - begun, edges[-1]))
 
 
 def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int64s, Int64s]:

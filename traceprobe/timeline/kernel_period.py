@@ -101,7 +101,7 @@ class _Repetitions(NamedTuple):
     """
 
     edges: Int64s
-    nested: np.bool_ | bool
+    nested: bool
     part: float
 
 
@@ -276,10 +276,11 @@ def _alone(kernels: _Kernels, dense: Int64s, calls: pl.DataFrame) -> Int64s | No
         found = _repetitions(at, dense, strict=True)
         if found is None or (cold and not found.nested) or _own_part(found.edges, dense) < _OWN:
             continue
-        if not found.nested and at is not ends and _has_both_ends(found.edges, dense):
+        if found.part < (_LEAST_PART if found.nested else SAME):
             continue
-        if found.part >= (_LEAST_PART if found.nested else SAME):
-            return _at_pauses(found.edges, kernels.pause)
+        if not found.nested and at is not ends and _is_one_pass(found.edges, dense):
+            return None
+        return _at_pauses(found.edges, kernels.pause)
     return None
 
 
@@ -344,10 +345,17 @@ def _repetitions(
     if contents[regular].sum() < _LEAST_COVERED * contents.sum():
         return None
     edges = _extended(after[offset::size], dense, typical)
-    nested = cycle is not None and size > 1 and np.bincount(cycle.typical).max() > size / 2
+    nested = cycle is not None and size > 1 and _is_nested(cycle, contents)
     if len(edges) <= REPEATS:
         return None
     return _Repetitions(edges, nested, _part_of(edges, dense))
+
+
+def _is_nested(cycle: Cycle, contents: Int64s) -> bool:
+    """Whether most windows of a cycle are equal, and more than a kernel that follows itself."""
+    counts = np.bincount(cycle.typical)
+    equal = contents[: len(cycle.labels)][cycle.labels == counts.argmax()]
+    return bool(counts.max() > cycle.length / 2 and equal.sum() > len(equal))
 
 
 def _part_of(edges: Int64s, dense: Int64s) -> float:
@@ -364,14 +372,31 @@ def _part_of(edges: Int64s, dense: Int64s) -> float:
     return inside / len(dense)
 
 
-def _has_both_ends(edges: Int64s, dense: Int64s) -> bool:
-    """Whether the first kernel is none of a repetition where it is, nor is the last.
+def _is_one_pass(edges: Int64s, dense: Int64s) -> bool:
+    """Whether repetitions are layers: a model has a beginning and an end besides, short as may be.
 
-    So does a model begin and end, however many layers it has in between. A capture may begin and
-    end in the midst of a repetition.
+    A capture may begin and end in the midst of a repetition. Where it begins with something else
+    and ends with what repetitions begin with, that is the end of a model if there is no room for
+    the rest of it at the beginning: programs make whole iterations.
     """
+    first, last = int(edges[0]), int(edges[-1])
     length = int(np.median(np.diff(edges)))
-    return bool(dense[0] != dense[length] and dense[-1] != dense[-1 - length])
+    end_of_one = dense[max(int(edges[1]) - length, 0) : edges[1]][::-1]
+    begin_of_one = dense[edges[-2] : edges[-2] + length]
+    before = _alike(dense[:first][::-1], end_of_one)
+    after = _alike(dense[last:], begin_of_one)
+    if before == first:
+        return False
+    if last + after < len(dense):
+        return True
+    part = (before + after) % length
+    return 0 < part < length - (first - before)
+
+
+def _alike(found: Int64s, one: Int64s) -> int:
+    """How many kernels of a sequence are those of a repetition, again and again, from the first."""
+    different = np.flatnonzero(found != one[np.arange(len(found)) % len(one)])
+    return int(different[0]) if len(different) else len(found)
 
 
 def _own_part(edges: Int64s, dense: Int64s) -> float:

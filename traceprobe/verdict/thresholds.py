@@ -41,6 +41,7 @@ from traceprobe.model.accounting import (
     SET_UP_MEDIANS,
     SET_UP_NS,
     STRAGGLER,
+    UNRECORDED,
     WARM_UP,
 )
 
@@ -116,6 +117,12 @@ class Constants(msgspec.Struct, frozen=True):
         "a first iteration in which so much was launched before the capture is not used",
         "`notable`; whole iterations of the public traces have none",
     ] = LAUNCHED_BEFORE
+    unrecorded: Annotated[
+        float,
+        "share of an iteration",
+        "few iterations begin with what precedes their first kernel, where that is so much",
+        "`notable`; a loop that keeps its device busy has none",
+    ] = UNRECORDED
     warm_up: Annotated[
         float,
         "medians",
