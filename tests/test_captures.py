@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+import traceprobe
 from tests.builders import kineto, nsight
 from tests.builders.loop import training_loop
 from tests.builders.scenario import PID, Process, Range, Script
@@ -108,6 +109,24 @@ def test_a_run_on_a_cpu_launches_nothing(tmp_path):
     report = report_of_scenario(script.build(), tmp_path)
     assert report.verdict.bound == "compute"
     assert finding_in(report, "gpu-rows-missing").status == "not-applicable"
+
+
+@pytest.mark.parametrize(
+    ("devices", "part", "status"),
+    [(True, 0.7, "fail"), (True, 1.0, "not-applicable"), (False, 0.7, "not-applicable")],
+    ids=["cut", "whole", "cut, and no GPU"],
+)
+def test_a_file_that_ends_before_its_gpu_rows_is_no_cpu_run(tmp_path, devices, part, status):
+    script = Script(Process(PID, devices=("NVIDIA H200",) if devices else ()))
+    for k in range(30):
+        script.range(f"step {k}", k * 10 * MS, (k + 1) * 10 * MS)
+        script.operator("aten::mm", k * 10 * MS, k * 10 * MS + 9 * MS, sequence=k)
+    path = kineto.write(script.build(), tmp_path / "cut.json")
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * part)])
+    report = traceprobe.analyze(traceprobe.load(path))
+    assert finding_in(report, "gpu-rows-missing").status == status
+    assert any(w.code == "cpu-run" for w in report.quality.warnings) == (status != "fail")
 
 
 @pytest.mark.parametrize("trains", [False, True])

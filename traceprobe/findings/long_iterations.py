@@ -148,7 +148,8 @@ def _recurring(found: LongIterations) -> str:
 def _unsaved(found: LongIterations) -> str:
     """Why nothing is saved per step; empty where something is."""
     if found.once:
-        return "it happened once, so nothing is saved per step"
+        they = "it" if len(found.indices) == 1 else "they follow each other: it"
+        return f"{they} happened once, so nothing is saved per step"
     told = found.timed_long is not UNSET or found.period is not UNSET
     if found.every is None and not found.more_work and not told:
         return (

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.inference import infers
 from traceprobe.formatting import counted, significant
 from traceprobe.model.contention import HIDDEN_COST, SLOW_GBPS
 from traceprobe.records.rank import Rank
@@ -21,8 +22,6 @@ SHARDED = frozenset({"all_gather", "reduce_scatter"})
 REDUCED = frozenset({"all_reduce", "reduce_scatter"})
 _SHARDING = "fsdp::all_gather_copy_in"
 EXCHANGED = frozenset({"all_to_all", "send_recv"})
-_OF_TRAINING = ("backward", "recompute", "optimizer", "graph")
-"""Phases of which a step of training has some; a graph may have any."""
 _LESS = (
     "Send less: accumulate gradients over more batches (`no_sync()`), reduce in bf16, or give each "
     "rank more work."
@@ -160,7 +159,7 @@ def _fitting(
     small: bool,
     overlap_pct: float,
 ) -> Remedy:
-    if evidence.busy_ms("forward") and not evidence.busy_ms(*_OF_TRAINING):
+    if infers(evidence):
         return FORWARD_ONLY
     if _mostly(exposed, *EXCHANGED):
         return EXCHANGE

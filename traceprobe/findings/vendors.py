@@ -35,6 +35,7 @@ _OF_AMD = (
     (r"nvidia-smi -lgc", "rocm-smi --setperfdeterminism"),
     (r"nvidia-smi topo -m", "rocm-smi --showtopo"),
     (r"nvidia-smi", "rocm-smi"),
+    (r",? or with Nsight Systems `[^`]*`", ""),
     (r"(an )?Nsight Systems( capture)?", "a rocprofv3 capture"),
 )
 """What to write instead, in this order."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.formatting import counted
+from traceprobe.formatting import counted, percent
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Quality, Term
 from traceprobe.records.run import Run
@@ -103,7 +103,8 @@ def _evidence(
         yield _term(
             "inferred-data-wait",
             -FIXED.penalty_inferred * inferred / waited,
-            "no range marks the data wait; it is inferred from the step thread being between steps",
+            f"{percent(inferred / waited)} of the data wait is in no range that marks it; it is "
+            "inferred from the step thread being between steps",
         )
     codes = {warning.code for warning in quality.warnings}
     communicates = "communication" in decision.deciding

@@ -212,6 +212,12 @@ def _warn_of_cpu(
             f"{why_missing(metadata, launches, only_on_gpu)} The numbers describe the "
             "process's CPU threads.",
         )
+    elif "truncated-file" in quality.warnings and metadata.get("deviceProperties"):
+        quality.warn(
+            "gpu-rows-missing",
+            "The machine has a GPU, and the file ends before its rows, which come last: copy the "
+            "whole file. The numbers describe the process's CPU threads.",
+        )
     else:
         quality.warn(
             "cpu-run", "There is no GPU work: the report describes the process's CPU threads."

@@ -299,12 +299,15 @@ def _straggler(report: Report) -> list[str]:
         waits += f": {_of_step(time, unprofiled_ms)}, without the profiler alone"
     elif not isinstance(run.straggler_wait_ns, UnsetType):
         waits += f": {_of_step(duration(run.straggler_wait_ns), step_ms)}"
-    return [waits, f"transfer of all: {duration(run.transfer_ns)} a step"]
+    of = " in the capture" if mean_step_ms(report.ranks) is None else " a step"
+    return [waits, f"transfer of all: {duration(run.transfer_ns)}{of}"]
 
 
 def _of_step(time: str, step_ms: float | None) -> str:
-    """A time per step, with the length of the step where it is known, ms."""
-    return f"{time} a step" if step_ms is None else f"{time} of each {duration(1e6 * step_ms)} step"
+    """A time per step, with the length of the step where there are steps, ms."""
+    if step_ms is None:
+        return f"{time} in the capture"
+    return f"{time} of each {duration(1e6 * step_ms)} step"
 
 
 def _largest(rank: Rank) -> list[Segment]:
