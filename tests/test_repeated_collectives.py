@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests import records
-from tests.evidence import finding_of
+from tests.evidence import evidence, finding_of
 from tests.records import communication, step
+from traceprobe import findings
 from traceprobe.model.codes import UNKNOWN, Kind, Operation
 from traceprobe.model.taxonomy import Phase
 from traceprobe.records.repeated_collectives import RepeatedCollectives as Record
@@ -210,3 +211,8 @@ def test_a_rank_that_repeats_nothing_leaves_nothing_to_say():
 def test_hidden_communication_asks_for_nothing():
     found = rank(75, 0, share=1)
     assert finding_of("repeated-collectives", found).status == "pass"
+
+
+def test_what_is_not_sent_again_is_not_launched_again():
+    changes = findings.RULES["repeated-collectives"].examine(evidence(rank(75, 0)))[1]
+    assert changes.speedup == changes.fewer == {"communication": 4.0}

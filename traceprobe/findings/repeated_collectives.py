@@ -44,6 +44,7 @@ def repeated_collectives(evidence: Evidence) -> Answer:
     reduced = fmean(each.reduced_ns / each.all_ns for each in known)
     gathered = fmean(each.gathered_ns / each.all_ns for each in known)
     part = reduced + gathered
+    without = {"communication": round(1 / (1 - part), 3)}
     ms = part * transfer_ms(evidence)
     return Answer(
         evidence.flag(min(ms, evidence.exclusive_ms("communication"))),
@@ -54,5 +55,5 @@ def repeated_collectives(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms, "communication"),
         " ".join([REDUCE_ONCE] * (reduced > 0) + [GATHER_ONCE] * (gathered > 0)),
-        changes=Changes(speedup={"communication": round(1 / (1 - part), 3)}),
+        changes=Changes(speedup=without, fewer=without),
     )
