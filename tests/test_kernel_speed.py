@@ -64,6 +64,15 @@ def test_communication_that_waits_is_no_slow_clock(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("beside", "found"), [(range(4), "pass"), (range(9), "warn"), ((), "warn")]
+)
+def test_communication_beside_some_iterations_slows_their_kernels(tmp_path, beside, found):
+    """Of two ranks that take turns in being late, each waits in it while its kernels run."""
+    scenario = kernels_lasting([130] * 4 + [100] * 5, beside=beside)
+    assert status(report_of_scenario(scenario, tmp_path)) == found
+
+
 def test_iterations_that_take_turns_differ_in_their_work(tmp_path):
     assert status(report_of_scenario(kernels_lasting([130, 100] * 5), tmp_path)) == "pass"
 

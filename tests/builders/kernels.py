@@ -9,12 +9,13 @@ KERNELS = 12
 """Of an iteration."""
 
 
-def kernels_lasting(lengths, *, kinds=("kernel",) * KERNELS, blocks=None):
+def kernels_lasting(lengths, *, kinds=("kernel",) * KERNELS, blocks=None, beside=()):
     """Iterations of kernels of their own, each of the length, in µs, that is given for it.
 
     Args:
         lengths: of each iteration: one for all kernels, or one a kernel.
         blocks: of each iteration, the grid of its kernels.
+        beside: numbers of the iterations whose kernels all run beside communication.
     """
     script, at = Script(), 1_000_000
     for k, of_iteration in enumerate(lengths):
@@ -27,5 +28,8 @@ def kernels_lasting(lengths, *, kinds=("kernel",) * KERNELS, blocks=None):
             grid = None if blocks is None else blocks[k]
             script.op(kind, at, end, launch, name=name, blocks=grid)
             at = end + US
+        if k in beside:
+            launch = (begin - 20 * US, begin - 15 * US)
+            script.op("comm", begin, at, launch, name="ncclDevKernel_AllGather", stream=20)
         script.range(f"step {k}", begin - 21 * US, at - 21 * US)
     return script.build()

@@ -24,10 +24,11 @@ _OWN = (
     "clock-changed",
     title="The GPU's speed changed during the capture",
     definition="How much longer the same kernels (name, grid and place in the iteration) take in "
-    "some iterations than in others: the median over their time, communication left out. From a "
-    "ratio of 1.1 on, the smaller part of the iterations is left out where at least three remain. "
-    "Where the recording read the clock: its mean in steps without the profiler against those "
-    "with it, and in blocks of steps against each other.",
+    "some iterations than in others: the median over their time, communication left out, and what "
+    "runs beside it in some of them only. From a ratio of 1.1 on, the smaller part of the "
+    "iterations is left out where at least three remain. Where the recording read the clock: its "
+    "mean in steps without the profiler against those with it, and in blocks of steps against each "
+    "other.",
     verify="`nvidia-smi dmon -s pc` shows power and clocks during the run; a capture at a constant "
     "clock has no such finding.",
     of_capture=True,

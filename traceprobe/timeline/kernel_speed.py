@@ -18,7 +18,8 @@ from traceprobe.model.accounting import (
     CLOCK_SHARE,
     FEWEST_STEADY,
 )
-from traceprobe.model.codes import Ints, Kind
+from traceprobe.model.codes import Bools, Ints, Kind
+from traceprobe.timeline.intervals import measure_between, union
 
 _KERNEL = ("name", "grid", "nth")
 _MOST_PARTS = 3
@@ -47,7 +48,9 @@ def find_speed_change(ops: pl.DataFrame, used: Ints) -> SpeedChange | None:
 
     An iteration is slower by the median, over the time of the kernels, of how much longer each of
     them takes than it does on average: half of all kernel time has to agree. Kernels are the same
-    that have the same name, grid and place among their like in the iteration.
+    that have the same name, grid and place among their like in the iteration, and run beside
+    communication in all iterations or in none: that slows them, and how much of it there is beside
+    them depends on which rank is late.
 
     Args:
         ops: GPU_OPS of the device by start, with the column `iteration`.
@@ -56,18 +59,21 @@ def find_speed_change(ops: pl.DataFrame, used: Ints) -> SpeedChange | None:
     if len(used) < 2:
         return None
     length = pl.col("t1") - pl.col("t0")
-    kernels = (
-        ops.select("kind", "name", "grid", "iteration", length=length)
-        .filter((pl.col("kind") == int(Kind.KERNEL)) & pl.col("iteration").is_in(used.tolist()))
-        .drop("kind")
-    )
+    chosen = (pl.col("kind") == int(Kind.KERNEL)) & pl.col("iteration").is_in(used.tolist())
+    kernels = ops.filter(chosen).select("name", "grid", "iteration", "t0", "t1", length=length)
+    kernels = kernels.with_columns(beside=_beside(kernels, ops)).drop("t0", "t1")
     total = int(kernels["length"].sum())
     nth = pl.int_range(pl.len()).over("name", "grid", "iteration")
     kernels = kernels.filter(pl.col("length") >= CLOCK_LONG_NS).with_columns(nth=nth)
     always = (
         kernels.group_by(_KERNEL)
-        .agg(times=pl.len(), usual=pl.col("length").log().mean(), weight=pl.col("length").mean())
-        .filter(pl.col("times") == len(used))
+        .agg(
+            times=pl.len(),
+            usual=pl.col("length").log().mean(),
+            weight=pl.col("length").mean(),
+            alike=pl.col("beside").n_unique() == 1,
+        )
+        .filter((pl.col("times") == len(used)) & pl.col("alike"))
     )
     covered = float(always["weight"].sum()) * len(used)
     if len(always) < CLOCK_KERNELS or covered < CLOCK_SHARE * total:
@@ -84,6 +90,15 @@ def find_speed_change(ops: pl.DataFrame, used: Ints) -> SpeedChange | None:
         kernels=len(always),
         left_out=used[fewer].tolist() if enough else [],
     )
+
+
+def _beside(kernels: pl.DataFrame, ops: pl.DataFrame) -> Bools:
+    """Which kernels run beside communication for more than half of their time."""
+    sent = ops.filter(pl.col("kind") == int(Kind.COMM))
+    t0, t1 = kernels["t0"].to_numpy(), kernels["t1"].to_numpy()
+    communication = union(sent["t0"].to_numpy(), sent["t1"].to_numpy())
+    beside: Bools = 2 * measure_between(communication, t0, t1) > t1 - t0
+    return beside
 
 
 def _factors(kernels: pl.DataFrame, used: Ints) -> np.typing.NDArray[np.float64]:
