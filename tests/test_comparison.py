@@ -135,12 +135,18 @@ def test_the_gate(steps, spread, growth, decision):
 
 @pytest.mark.parametrize(
     ("name", "kind", "decision"),
-    [("B", "gpu", "inconclusive"), ("", "cpu", "inconclusive"), ("", "gpu", "pass")],
+    [
+        ("B", "gpu", "inconclusive"),
+        ("", "cpu", "inconclusive"),
+        ("", "gpu", "pass"),
+        ("{} ", "gpu", "pass"),
+    ],
 )
 def test_the_gate_does_not_judge_a_program_by_another_device(name, kind, decision):
     """A faster one hides what the program lost; one without a name may be the same."""
     base, new = run_of_classes({"forward": 20}), run_of_classes({"forward": 10}, label="new")
-    device = DeviceInfo(index=0, name=name or None, kind=kind)
+    known = base.report.ranks[0].device.name
+    device = DeviceInfo(index=0, name=name.format(known.upper()) or None, kind=kind)
     ranks = [replace(rank, device=device) for rank in new.report.ranks]
     new = replace(new, report=replace(new.report, ranks=ranks))
     gate = compare(base, new, 0.05).gate

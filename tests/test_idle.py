@@ -10,6 +10,7 @@ import pytest
 import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import AUTOGRAD, PID, Script
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, phases
 from traceprobe.timeline.intervals import intersect, merge, union
@@ -172,6 +173,15 @@ def test_the_profiler_counts_on_any_thread():
     script = gap(thread=AUTOGRAD).range("forward", -100, 2_000)
     script.overhead("CUPTI Resize", 150, 250)
     assert causes(script)["idle_profiler"] == [(150, 250)]
+
+
+def test_a_gap_around_the_begin_of_the_account_begins_there():
+    script = Script().op("kernel", 0, 100, (0, 5)).op("kernel", 500, 600, (450, 455))
+    ready = prepare(script.range("step", 0, 600))
+    for since, begins, before in ((50, 100, 0), (300, 300, 0), (-200, -200, UNKNOWN)):
+        gaps = idle.find_gaps(ready.ops, (since, 600), ready.host.step_thread)
+        assert (int(gaps.t0[0]), int(gaps.before[0])) == (begins, before)
+        assert int(gaps.t1[-1]) == 500
 
 
 @pytest.mark.parametrize("api", ["cudaLaunchKernel", "cudaStreamWaitEvent", "cudaEventRecord"])

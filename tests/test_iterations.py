@@ -225,15 +225,50 @@ def test_few_windows_begin_with_what_their_own_iterations_begin_with(count):
     assert sum(rank.summary.partition_ns[name] or 0 for name in PARTITION) == PITCH * count
 
 
+def test_the_first_of_few_windows_begins_no_earlier_than_any_other():
+    """It waits while the program is set up."""
+    assert windows_of(analyze(waiting(3, first=901, late=250)))[0][0] == 951 - 300
+
+
+def test_few_windows_begin_once_the_device_has_done_all_that_was_launched_before():
+    script = Script()
+    for k in range(3):
+        at = k * PITCH
+        script.range(f"step {k}", at, at + PITCH)
+        script.op("kernel", at + 400, at + 1_100, (at + 390, at + 395))
+    assert windows_of(analyze(script)) == {0: (100, 1_100), 1: (1_100, 2_100), 2: (2_100, 3_100)}
+
+
+def test_iterations_that_were_cut_are_not_needed_and_the_others_begin_earlier():
+    script = waiting(4).call("cudaLaunchKernel", 300, 301)
+    assert windows_of(analyze(script))[3] == (3_000, 4_000)
+
+
+def test_a_wait_that_only_later_iterations_show_moves_no_window():
+    """The first is before the first launch, where nothing tells it from other work of the host."""
+    ms, script = 1_000_000, Script()
+    for k in range(3):
+        at = k * 1_000 * ms
+        script.range(f"step {k}", at, at + 1_000 * ms)
+        copy = at + 300 * ms, at + 350 * ms
+        script.op("h2d", *copy, (at + 290 * ms, at + 295 * ms), bytes=100_000_000)
+        for number in range(13):
+            begin = at + (350 + 50 * number) * ms
+            launch = at + 296 * ms + number * 100_000
+            script.op("kernel", begin, begin + 50 * ms, (launch, launch + 50_000))
+        script.call("cudaDeviceSynchronize", at + 300 * ms, at + 1_000 * ms)
+    rank = analyze(script)
+    assert [i.partition_ns["idle_data_wait"] for i in rank.iterations] == [290 * ms, 290 * ms, 0]
+
+
 @pytest.mark.parametrize(
     ("steps", "begin"),
     [
         (waiting(4), 350),  # the last one is not needed
         (waiting(1), 350),  # nothing tells how long a wait is usual
-        (waiting(3, late=0), 350),  # the device is busy throughout
-        (waiting(3, first=901, late=250), 951),  # set up in the first one
+        (waiting(3, late=0), 350),  # a twentieth, with the copy
     ],
-    ids=["many", "one", "busy", "set up"],
+    ids=["many", "one", "little"],
 )
 def test_other_windows_begin_with_a_kernel(steps, begin):
     first, *_ = windows_of(analyze(steps)).values()

@@ -145,6 +145,12 @@ def _around(idle: pl.DataFrame, account: DeviceTimeline, names: Sequence[str]) -
     numbers: Int64s = account.ops["name"].to_numpy()
     distinct = pl.Series(names, dtype=pl.String)
     return [
-        pl.Series(column, distinct.gather(numbers[rows[at]]) if known else [None] * len(idle))
+        pl.Series(column, _named(distinct, numbers, rows[at]) if known else [None] * len(idle))
         for column, rows in (("after", gaps.before), ("before", gaps.after))
     ]
+
+
+def _named(names: pl.Series, numbers: Int64s, rows: Int64s) -> pl.Series:
+    """Names of ops by their rows; None where there is no op."""
+    known = pl.Series(rows != UNKNOWN)
+    return pl.select(pl.when(known).then(names.gather(numbers[rows]))).to_series()

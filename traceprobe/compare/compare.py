@@ -9,7 +9,7 @@ from traceprobe.compare import text as words
 from traceprobe.compare.kernels import kernel_changes
 from traceprobe.compare.noise import Difference, Floats, difference, period, whole_periods
 from traceprobe.compare.operators import operator_changes
-from traceprobe.compare.run import UNITS, Observed, device_names, settings, summarize
+from traceprobe.compare.run import UNITS, Observed, are_different, device_names, settings, summarize
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.comparison import Change, Comparison, Direction, Gate, Per, scale_of
 from traceprobe.version import __version__
@@ -104,7 +104,7 @@ def decide(base: Observed, new: Observed, step: Change, allowed: float) -> Gate:
     limit = allowed * step.base
     text = words.gate_text(step, allowed)
     devices = [device_names(run.report.ranks) for run in (base, new)]
-    if devices[0] != devices[1] and all(_known(run) for run in (base, new)):
+    if are_different(base.report.ranks, new.report.ranks):
         return Gate(
             allowed=allowed,
             decision="inconclusive",
@@ -128,11 +128,6 @@ def decide(base: Observed, new: Observed, step: Change, allowed: float) -> Gate:
         decision="inconclusive",
         reason=f"{text}; the runs are too noisy to detect {100 * allowed:g} %, record more steps",
     )
-
-
-def _known(run: Observed) -> bool:
-    """Whether all its devices have names, or need none to be told from a GPU."""
-    return all(rank.device.name or rank.device.kind == "cpu" for rank in run.report.ranks)
 
 
 def per_of(base: Observed, new: Observed) -> Per:

@@ -184,6 +184,24 @@ def device_names(ranks: Sequence[Rank]) -> list[str]:
     return sorted({name.removeprefix("NVIDIA ") for name in names})
 
 
+def are_different(base: Sequence[Rank], new: Sequence[Rank]) -> bool:
+    """Whether two runs are known to be of different devices: of other kinds, or of other names.
+
+    One without a name may be the same. Tools differ in how they spell names.
+    """
+    kinds = [{rank.device.kind for rank in ranks} for ranks in (base, new)]
+    if kinds[0] != kinds[1]:
+        return True
+    if any(not rank.device.name for rank in (*base, *new)):
+        return False
+    names = [{_spelled_alike(rank.device.name or "") for rank in ranks} for ranks in (base, new)]
+    return names[0] != names[1]
+
+
+def _spelled_alike(name: str) -> str:
+    return " ".join(name.casefold().split()).removeprefix("nvidia ")
+
+
 def settings(report: Report) -> dict[str, Any]:
     """What a capture recorded of its program, one level deep; nothing nested survives.
 

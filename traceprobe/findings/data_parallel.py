@@ -9,8 +9,8 @@ from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 SEE = (
-    "See `data-parallel` first: what the threads of `nn.DataParallel` do in a forward pass is not "
-    "in the trace but for their launches, and what cuDNN tried for a thread is gone with it."
+    "See `data-parallel` first: of what the threads of `nn.DataParallel` do in a forward pass the "
+    "trace has only the launches, and what cuDNN tried for a thread is gone with it."
 )
 _GRADIENTS = "autograd::engine::evaluate_function: BroadcastBackward"
 """The node of autograd that adds up the gradients of the copies that `nn.DataParallel` makes."""
@@ -53,5 +53,6 @@ def data_parallel(evidence: Evidence) -> Answer:
 
 
 def by_threads(evidence: Evidence) -> bool:
-    """Whether `nn.DataParallel` trains on several GPUs."""
-    return len(evidence.ranks) > 1 and _GRADIENTS in evidence.operators
+    """Whether `nn.DataParallel` trains on several GPUs, which are those of one process."""
+    alone = len({rank.pid for rank in evidence.ranks}) == 1
+    return alone and len(evidence.ranks) > 1 and _GRADIENTS in evidence.operators

@@ -297,7 +297,8 @@ def in_small_shards(evidence: Evidence) -> str:
         if group.operation == "all_gather"
     ]
     count, known = per_step(evidence, "all_gather"), [g for g in groups if g.bytes is not None]
-    if _SHARDING not in evidence.operators or count < FIXED.many_messages or not known:
+    passes = max(map(_passes, evidence.ranks))
+    if _SHARDING not in evidence.operators or count < FIXED.many_shards * passes or not known:
         return ""
     size = sum(g.count * (g.bytes or 0) for g in known) / sum(g.count for g in known)
     if size >= 1e6 * FIXED.bucket_mb:

@@ -57,10 +57,17 @@ _HELD = "launched in time, and nothing recorded held it up"
 
 
 def origin(trace: Trace) -> int:
-    """Time zero of a trace's report: its first GPU op, host call or range."""
-    rows = (trace.gpu_ops, trace.host_calls, trace.host_ranges)
-    starts = [f["t0"].min() for f in rows if len(f)]
-    return int(min(s for s in starts if isinstance(s, int)))
+    """Time zero of a trace's report: its first GPU op, host call or range.
+
+    A range counts that begins no longer before the first op or call than all of these last: one
+    that is damaged, or open since the program began, would make all times long.
+    """
+    rows = [each for each in (trace.gpu_ops, trace.host_calls) if len(each)]
+    first = min(int(each["t0"].to_numpy().min()) for each in rows)
+    last = max(int(each["t1"].to_numpy().max()) for each in rows)
+    ranges = trace.host_ranges["t0"].to_numpy()
+    near = ranges[ranges >= max(2 * first - last, np.iinfo(np.int64).min)]
+    return int(near.min(initial=first))
 
 
 def rank_record(
@@ -208,9 +215,7 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
     window = np.searchsorted(account.edges, gaps.t0, "right") - 1
     end = np.append(account.edges[1:], account.edges[-1])[np.maximum(window, 0)]
     # One that reaches beyond its window is the pause after it; the last one is ended by no op.
-    inside = (
-        (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before) & (gaps.before != UNKNOWN)
-    )
+    inside = (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before)
     if len(account.index):  # nor does one in a pause belong to any
         inside &= np.append(account.index, UNKNOWN)[np.maximum(window, 0)] != UNKNOWN
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
@@ -231,7 +236,9 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
             else _HELD
             if held[i]
             else _EVIDENCE[account.gap_causes[i]],
-            before=truncated(names[name[gaps.before[i]]], MAX_NAME),
+            before=None
+            if gaps.before[i] == UNKNOWN
+            else truncated(names[name[gaps.before[i]]], MAX_NAME),
             after=truncated(names[name[gaps.after[i]]], MAX_NAME),
         )
         for i, w in zip(rows.tolist(), window[rows].tolist(), strict=True)

@@ -133,8 +133,8 @@ def glyphs(bars: Bars) -> dict[str, str]:
 def cells(drawn: Sequence[Segment], signs: Mapping[str, str], width: int) -> list[tuple[str, str]]:
     """A bar as glyphs and their colours, of `width` cells where it is the longest.
 
-    Bars of equal length have equally many cells; of those that no segment fills, the ones that come
-    nearest to it get one each, so that a longer segment never has fewer than a shorter one.
+    Bars of equal length have equally many cells. Of those that no segment fills, the segments that
+    come nearest to it get one each, so that in a bar a longer one never has fewer than a shorter.
     """
     wanted = [segment.width / 100 * width for segment in drawn]
     counts = [int(length) for length in wanted]

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from traceprobe.model.accounting import MIN_COVERAGE
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.events import rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
@@ -106,7 +107,9 @@ def device_timeline(
     marker = process.marker
     count = len(marker.starts) if marker else 0
     windows = iterations.gpu_windows(iteration, kind, t0, t1, marker)
-    windows = iterations.with_beginnings(windows, iteration, t0, t1, marker)
+    windows = iterations.with_beginnings(
+        windows, (iteration, t0, t1), marker, _whole(process), _waits(process)
+    )
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     launched = ops["thread"].to_numpy() != UNKNOWN
@@ -214,6 +217,17 @@ def _computing(process: ProcessTimeline, device: int) -> Intervals:
     kernels = pl.col("kind") == int(Kind.KERNEL)
     others = process.ops.filter((pl.col("device") != device) & kernels)
     return union(others["t0"].to_numpy(), others["t1"].to_numpy())
+
+
+def _whole(process: ProcessTimeline) -> Bools:
+    """Which iterations have all that they launched."""
+    whole: Bools = process.recorded >= MIN_COVERAGE * process.asked
+    return whole
+
+
+def _waits(process: ProcessTimeline) -> Intervals:
+    """When the host waits for data, whatever tells."""
+    return merge(process.host.data_annotated, process.host.data_inferred)
 
 
 def _reasons(

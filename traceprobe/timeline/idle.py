@@ -83,9 +83,9 @@ def find_gaps(
 
     Args:
         ops: sorted by start.
-        account: its begin and end. What it has before the first op is a gap that follows none, what
-            it has after the last one a gap that no op ends, in which the step thread
-            (`step_thread`) has launched nothing.
+        account: its begin and end. A gap around the begin is one from there on. What it has before
+            the first op is a gap that follows none, what it has after the last one a gap that no op
+            ends, in which the step thread (`step_thread`) has launched nothing.
         has_others: the process has other devices. All that is launched to an idle one may wait for
             those, so that it does not tell how long launches take.
     """
@@ -96,7 +96,8 @@ def find_gaps(
     after = np.flatnonzero(t0 > reached)
     owner = np.maximum.accumulate(np.where(t1 == reach, np.arange(len(t1)), 0))
     launch, thread = ops["launch_t0"].to_numpy()[after], ops["thread"].to_numpy()[after]
-    start, end = reached[after], t0[after]
+    end = t0[after]
+    start = np.where(end > since, np.maximum(reached[after], since), reached[after])
     late = np.where(thread == UNKNOWN, start, np.clip(launch, start, end))
     to_idle = (thread != UNKNOWN) & (late > start) & (not has_others)
     usual = float(np.median((end - late)[to_idle])) if to_idle.any() else 0.0

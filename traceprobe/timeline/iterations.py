@@ -7,7 +7,7 @@ ended. Windows tile the device's timeline.
 
 What the host does before the first kernel of an iteration, such as waiting for its batch, is in the
 window before. The last window has none of that. Among many it is left out; of a few all are needed,
-and each begins with what its own iteration begins with.
+and where that is long each begins with what its own iteration begins with (`with_beginnings`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from traceprobe.model.accounting import (
     WARM_UP,
 )
 from traceprobe.model.codes import UNKNOWN, Bools, Call, Int64s, Kind
-from traceprobe.timeline.intervals import Intervals, per_window, subtract
+from traceprobe.timeline.intervals import Intervals, measure_between, per_window, subtract
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
 _WHOLE = 0.5
@@ -100,26 +100,41 @@ def gpu_windows(
 
 
 def with_beginnings(
-    windows: GpuWindows, iteration: Int64s, t0: Int64s, t1: Int64s, marker: StepMarker | None
+    windows: GpuWindows,
+    ops: tuple[Int64s, Int64s, Int64s],
+    marker: StepMarker | None,
+    whole: Bools,
+    waits: Intervals,
 ) -> GpuWindows:
     """Few windows, each with what is before its first kernel; others as they are.
 
-    They begin earlier only where that takes `UNRECORDED` of an iteration, and the first has not
-    far more of it than the others, as while a program is set up.
+    They begin once all that earlier iterations launched has ended, the first with its range, but no
+    earlier than any other: it may have set the program up. They begin so only where that takes
+    `UNRECORDED` of an iteration, and where the first waits for data as the others do: before the
+    first launch of a capture nothing tells a wait that no range marks.
 
     Args:
-        iteration, t0, t1: of each op of the device, as for `gpu_windows`.
+        ops: iteration, start and end of each op of the device, as for `gpu_windows`.
+        whole: which iterations the capture does not cut.
+        waits: of the host for data.
     """
     index, edges = windows.index, windows.edges
-    if marker is None or not windows.ends or not 2 <= len(index) <= ENOUGH or UNKNOWN in index:
+    if marker is None or not windows.ends or UNKNOWN in index or not whole[index[-1]]:
         return windows
+    if not 2 <= np.count_nonzero(whole[index]) <= ENOUGH:
+        return windows
+    iteration, t0, t1 = ops
     earlier = [(iteration < k) & (t0 < begin) for k, begin in zip(index, edges[:-1], strict=True)]
-    since = np.array([t1[rows].max(initial=marker.starts[0]) for rows in earlier])
-    begun = np.maximum(edges[:-1] - np.maximum(since, marker.starts[index]), 0)
-    missing = np.median(begun[1:]) > UNRECORDED * np.median(np.diff(edges)[:-1])
-    if not missing or begun[0] > WARM_UP * begun[1:].max():
+    ended = np.array([t1[rows].max(initial=marker.starts[0]) for rows in earlier])
+    own = np.maximum(edges[:-1] - np.maximum(ended, marker.starts[index]), 0)
+    if np.median(own[1:]) <= UNRECORDED * np.median(np.diff(edges)[:-1]):
         return windows
-    return replace(windows, edges=np.append(edges[:-1] - begun, edges[-1]))
+    own[0] = min(own[0], own[1:].max())
+    waited = measure_between(waits, edges[:-1] - own, edges[:-1])
+    if 2 * waited[0] * own[1:].sum() < own[0] * waited[1:].sum():
+        return windows
+    begins = np.append(edges[0] - own[0], np.minimum(ended, edges[:-1])[1:])
+    return replace(windows, edges=np.append(begins, edges[-1]))
 
 
 def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int64s, Int64s]:

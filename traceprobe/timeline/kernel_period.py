@@ -272,14 +272,17 @@ def _alone(kernels: _Kernels, dense: Int64s, calls: pl.DataFrame) -> Int64s | No
     span = int(kernels.t1[-1] - kernels.t0[0])
     cold = int((kernels.t1 - kernels.t0).max()) > _COLD * span
     ends = ends[ends >= 0]
+    layers = False
     for at in (ends, *_rare(dense)):
         found = _repetitions(at, dense, strict=True)
         if found is None or (cold and not found.nested) or _own_part(found.edges, dense) < _OWN:
             continue
         if found.part < (_LEAST_PART if found.nested else SAME):
             continue
-        if not found.nested and at is not ends and _is_one_pass(found.edges, dense):
-            return None
+        # Whatever else repeats in layers is no step, unless layers repeat in it.
+        layers |= not found.nested and at is not ends and _is_one_pass(found.edges, dense)
+        if layers and not found.nested:
+            continue
         return _at_pauses(found.edges, kernels.pause)
     return None
 

@@ -582,6 +582,12 @@ class Constants(msgspec.Struct, frozen=True):
         "messages of unknown size are many",
         "chosen: buckets of 25 MB for 190 million parameters",
     ] = 30
+    many_shards: Annotated[
+        float,
+        "per forward pass",
+        "gatherings of parameters that are more than those of a model's blocks",
+        "chosen: fifty blocks are gathered twice each",
+    ] = 100
     brief_message_us: Annotated[
         float,
         "µs",

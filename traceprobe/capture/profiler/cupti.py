@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 TEARDOWN = "TEARDOWN_CUPTI"
 """Asked by the profiler's library when a profile ends."""
@@ -33,25 +35,33 @@ def detach_after_profiles() -> None:
 
 @contextmanager
 def detaching() -> Iterator[None]:
-    """Around the end of a profile: the interface has left when this is over.
+    """Around the end of a profile: have the interface leave before anything else happens.
 
     A thread of the profiler's library waits for the next call of CUDA's runtime, in which the
     interface can leave. A program that makes none and ends would wait for that thread forever.
     """
-    before = _threads()
-    yield
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if os.environ.get(TEARDOWN) != "1" or cuda is None or not cuda.is_initialized():
-        return
-    begun, deadline = _threads() - before, time.monotonic() + LEAVES_WITHIN_S
-    with suppress(RuntimeError):  # of a kernel of the program
-        while begun & _threads() and time.monotonic() < deadline:
-            cuda.current_stream().query()
-            time.sleep(0.001)
+    before = _foreign_threads()
+    try:
+        yield
+    finally:
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if os.environ.get(TEARDOWN) == "1" and cuda is not None and cuda.is_initialized():
+            _call_until_gone(cuda, _foreign_threads() - before)
 
 
-def _threads() -> set[str]:
-    """Those of this process; none where the system does not say."""
+def _call_until_gone(cuda: Any, begun: set[int]) -> None:
+    """Call CUDA's runtime until threads have ended, for a second at most."""
+    deadline = time.monotonic() + LEAVES_WITHIN_S
+    while begun & _foreign_threads() and time.monotonic() < deadline:
+        with suppress(Exception):  # of a kernel of the program, which has to hear of it itself
+            if not cuda.is_current_stream_capturing():
+                cuda.current_stream().query()
+        time.sleep(0.001)
+
+
+def _foreign_threads() -> set[int]:
+    """Those of this process that are none of Python's; none where the system does not say."""
     with suppress(OSError):
-        return {path.name for path in _THREADS.iterdir()}
+        own = {thread.native_id for thread in threading.enumerate()}
+        return {int(path.name) for path in _THREADS.iterdir()} - own
     return set()
