@@ -191,7 +191,8 @@ def _beside(timed: TimedSteps, account: DeviceTimeline, regular: Int64s, extra_n
         return 0
     usual = float(np.median(steps))
     worked = sum(account.exclusive[name][regular].mean() for name in BUSY if timed.ahead)
-    long = steps > LONG_ITERATION * usual
+    # The host of a device that has work ahead is slow to catch up, too, but no slower than that.
+    long = steps > LONG_ITERATION * max(usual, worked)
     more = (steps - usual)[long]
     if usual * CLOCK_CHANGED < worked:
         more = np.full(more.size, (steps.sum() - len(steps) * worked) / max(more.size, 1))
