@@ -59,15 +59,15 @@ _HELD = "launched in time, and nothing recorded held it up"
 def origin(trace: Trace) -> int:
     """Time zero of a trace's report: its first GPU op, host call or range.
 
-    A range counts that begins no longer before the first op or call than all of these last: one
-    that is damaged, or open since the program began, would make all times long.
+    A range counts from no longer before the first op or call than all of these last: one that is
+    damaged, or open since the program began, would make all times long.
     """
     rows = [each for each in (trace.gpu_ops, trace.host_calls) if len(each)]
     first = min(int(each["t0"].to_numpy().min()) for each in rows)
     last = max(int(each["t1"].to_numpy().max()) for each in rows)
-    ranges = trace.host_ranges["t0"].to_numpy()
-    near = ranges[ranges >= max(2 * first - last, np.iinfo(np.int64).min)]
-    return int(near.min(initial=first))
+    since = max(2 * first - last, int(np.iinfo(np.int64).min))
+    begins, ends = (trace.host_ranges[c].to_numpy() for c in ("t0", "t1"))
+    return int(np.maximum(begins[ends >= since], since).min(initial=first))
 
 
 def rank_record(
