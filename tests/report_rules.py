@@ -30,7 +30,10 @@ MEMBERS = {
     "compute": (*PARTITION[: PARTITION.index("communication")], "memory"),
     "other": ("idle_profiler", "idle_unexplained", "d2h"),
 }
-CAUSES = ("synchronization", "allocator-stalls", "recompilation", "host-pauses")
+CAUSES = (
+    *("synchronization", "allocator-stalls", "recompilation", "host-pauses", "data-parallel"),
+    "data-wait",  # what a rank is late by that `communication-skew` waits for
+)
 STATUSES = ("fail", "warn", "inconclusive", "pass", "not-applicable")
 
 
