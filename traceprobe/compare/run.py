@@ -17,6 +17,7 @@ from traceprobe.records.comparison import Basis, RunSummary
 from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Iteration, Rank
 from traceprobe.records.report import Report
+from traceprobe.verdict.gpu_specs import bare_name
 
 LEAST_STEPS = 3
 """Steps below which there is no mean worth comparing, as for the verdict."""
@@ -194,12 +195,8 @@ def are_different(base: Sequence[Rank], new: Sequence[Rank]) -> bool:
         return True
     if any(not rank.device.name for rank in (*base, *new)):
         return False
-    names = [{_spelled_alike(rank.device.name or "") for rank in ranks} for ranks in (base, new)]
+    names = [{bare_name(rank.device.name) for rank in ranks} for ranks in (base, new)]
     return names[0] != names[1]
-
-
-def _spelled_alike(name: str) -> str:
-    return " ".join(name.casefold().split()).removeprefix("nvidia ")
 
 
 def settings(report: Report) -> dict[str, Any]:

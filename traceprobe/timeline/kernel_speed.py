@@ -60,7 +60,11 @@ def find_speed_change(ops: pl.DataFrame, used: Ints) -> SpeedChange | None:
         return None
     length = pl.col("t1") - pl.col("t0")
     chosen = (pl.col("kind") == int(Kind.KERNEL)) & pl.col("iteration").is_in(used.tolist())
-    kernels = ops.filter(chosen).select("name", "grid", "iteration", "t0", "t1", length=length)
+    kernels = (
+        ops.select("kind", "name", "grid", "iteration", "t0", "t1", length=length)
+        .filter(chosen)
+        .drop("kind")
+    )
     kernels = kernels.with_columns(beside=_beside(kernels, ops)).drop("t0", "t1")
     total = int(kernels["length"].sum())
     nth = pl.int_range(pl.len()).over("name", "grid", "iteration")
@@ -94,7 +98,7 @@ def find_speed_change(ops: pl.DataFrame, used: Ints) -> SpeedChange | None:
 
 def _beside(kernels: pl.DataFrame, ops: pl.DataFrame) -> Bools:
     """Which kernels run beside communication for more than half of their time."""
-    sent = ops.filter(pl.col("kind") == int(Kind.COMM))
+    sent = ops.select("kind", "t0", "t1").filter(pl.col("kind") == int(Kind.COMM))
     t0, t1 = kernels["t0"].to_numpy(), kernels["t1"].to_numpy()
     communication = union(sent["t0"].to_numpy(), sent["t1"].to_numpy())
     beside: Bools = 2 * measure_between(communication, t0, t1) > t1 - t0

@@ -169,7 +169,7 @@ def find_gpu(
         each other. What only the facts tell counts for a device without a telling name, and only
         if they fit one row.
     """
-    bare = _bare(name)
+    bare = bare_name(name)
     sliced = _MIG.fullmatch(bare)
     board, matched = _by_name(sliced["gpu"] if sliced else bare)
     facts = (capability, multiprocessors, memory_bytes, warp_size)
@@ -206,14 +206,14 @@ def formula(entry: Entry, precision: str) -> float:
     return entry.multiprocessors * fma * 2 * clock / 1e6
 
 
-def _bare(name: str | None) -> str:
+def bare_name(name: str | None) -> str:
     """A name in lower case, single spaces, without NVIDIA's name, which older drivers leave out."""
     return " ".join((name or "").lower().split()).removeprefix("nvidia ")
 
 
 def _by_name(bare: str) -> tuple[Entry | None, Match]:
     for entry in table().gpus:
-        if bare in map(_bare, entry.aliases):
+        if bare in map(bare_name, entry.aliases):
             return entry, "name"
     for entry in table().gpus:
         if any(re.fullmatch(p, bare, re.IGNORECASE) for p in entry.patterns):
