@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
 import traceprobe
 from tests.builders import memory
-from tests.builders.scenario import AUTOGRAD, Script
+from tests.builders.scenario import AUTOGRAD, PID, Script
 from traceprobe.errors import UsageError
 from traceprobe.model.codes import UNKNOWN, Call, Kind
 from traceprobe.model.events import HOST_CALLS, frame
@@ -261,14 +262,56 @@ def test_a_wait_that_only_later_iterations_show_moves_no_window():
     assert [i.partition_ns["idle_data_wait"] for i in rank.iterations] == [290 * ms, 290 * ms, 0]
 
 
+def test_an_only_window_begins_with_its_copies():
+    """What comes before them, from 0 to 300, may be the profiler that starts."""
+    assert windows_of(analyze(waiting(1))) == {0: (300, 1_000)}
+
+
+def test_an_only_window_begins_with_its_wait_for_data():
+    script = waiting(1).range("data_loading", 120, 280)
+    rank = analyze(script)
+    assert windows_of(rank) == {0: (120, 1_000)}
+    assert rank.summary.partition_ns["idle_data_wait"] == 160
+
+
+def test_an_only_window_begins_no_earlier_than_its_range_or_than_earlier_work_has_ended():
+    waits = waiting(1).range("data_loading", -200, 280)
+    assert windows_of(analyze(waits)) == {0: (200, 1_200)}  # time zero is that of the wait
+    busy = waits.op("kernel", -100, 260, (-150, -140))
+    assert windows_of(analyze(busy)) == {0: (460, 1_200)}
+
+
+def test_steps_that_would_take_no_time_keep_their_windows():
+    script = Script()
+    for k in range(2):
+        script.range(f"step {k}", k * PITCH, k * PITCH + 500)
+        ends = k * PITCH + 400 * k
+        script.op("kernel", k * PITCH, ends, (k * PITCH, k * PITCH + 1))
+    assert windows_of(analyze(script)) == {0: (0, 1_000), 1: (1_000, 1_500)}
+
+
+def test_iterations_of_which_only_loader_threads_launch_are_not_played():
+    loader, script = PID + 99, Script()
+    script.range("[DALI] pipeline", 0, 5, thread=loader)
+    for k in range(6):
+        at = k * PITCH
+        thread = loader if k else PID
+        script.range(f"step {k}", at, at + PITCH)
+        for number in range(4):
+            begin = at + 200 + 100 * number
+            script.op("kernel", begin, begin + 90, (begin - 50, begin - 45), thread=thread)
+    rank = analyze(script)
+    assert rank.summary.iterations_used == 5
+    assert rank.replay is UNSET
+
+
 @pytest.mark.parametrize(
     ("steps", "begin"),
     [
         (waiting(4), 350),  # the last one is not needed
-        (waiting(1), 350),  # nothing tells how long a wait is usual
         (waiting(3, late=0), 350),  # a twentieth, with the copy
     ],
-    ids=["many", "one", "little"],
+    ids=["many", "little"],
 )
 def test_other_windows_begin_with_a_kernel(steps, begin):
     first, *_ = windows_of(analyze(steps)).values()

@@ -104,7 +104,7 @@ class Walk:
             stop = [*starts[1:], self.steps[-1].t1][k]
             inside = [o for o in self.ops if o["linked"] and starts[k] <= o["launch_t0"] < stop]
             found[k] = (begin[k], max(stop, *(o["t1"] for o in inside)))
-            if 2 <= len(used & found.keys()) <= ENOUGH:
+            if 1 <= len(used & found.keys()) <= ENOUGH:
                 found = self.with_beginnings(found)
         self.account = min((low for low, _ in found.values()), default=self.account)
         return found
@@ -117,6 +117,8 @@ class Walk:
             for k in order
         }
         own = [max(found[k][0] - max(before[k], starts[k]), 0) for k in order]
+        if len(order) == 1:
+            return self.with_its_wait(found, before)
         lengths = [found[k][1] - found[k][0] for k in order[:-1]]
         if median(own[1:]) <= UNRECORDED * median(lengths):
             return found
@@ -129,8 +131,21 @@ class Walk:
             return found
         begins = [found[order[0]][0] - own[0]]
         begins += [min(before[k], found[k][0]) for k in order[1:]]
+        if any(nxt <= begin for begin, nxt in pairwise(begins)):
+            return found
         ends = [*begins[1:], found[order[-1]][1]]
         return {k: window for k, *window in zip(order, begins, ends, strict=True)}
+
+    def with_its_wait(self, found, before):
+        """The only window, with its wait for data and its copies, where those are long."""
+        ((k, (begin, end)),) = found.items()
+        first = max(before[k], self.steps[k].t0)
+        until = [o for o in self.ops if self.earlier(o, k + 1, begin)]
+        copies = [o["t0"] for o in until if not self.earlier(o, k, begin)]
+        knows = [t for t in range(first, begin) if self.host_waits(t) or t in copies]
+        if not knows or begin - knows[0] <= UNRECORDED * (end - begin):
+            return found
+        return {k: (knows[0], end)}
 
     def earlier(self, op, step, begin):
         """Whether an op that begins before is of no step or of one before."""

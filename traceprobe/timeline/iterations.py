@@ -7,7 +7,8 @@ ended. Windows tile the device's timeline.
 
 What the host does before the first kernel of an iteration, such as waiting for its batch, is in the
 window before. The last window has none of that. Among many it is left out; of a few all are needed,
-and where that is long each begins with what its own iteration begins with (`with_beginnings`).
+and where that is long each begins with what its own iteration begins with (`with_beginnings`), and
+so does an only one.
 """
 
 from __future__ import annotations
@@ -113,6 +114,9 @@ def with_beginnings(
     `UNRECORDED` of an iteration, and where the first waits for data as the others do: before the
     first launch of a capture nothing tells a wait that no range marks.
 
+    An only one begins with its wait for data or with its copies, where no other tells how long
+    its host prepares.
+
     Args:
         ops: iteration, start and end of each op of the device, as for `gpu_windows`.
         whole: which iterations the capture does not cut.
@@ -121,12 +125,17 @@ def with_beginnings(
     index, edges = windows.index, windows.edges
     if marker is None or not windows.ends or UNKNOWN in index or not whole[index[-1]]:
         return windows
-    if not 2 <= np.count_nonzero(whole[index]) <= ENOUGH:
+    if not 1 <= np.count_nonzero(whole[index]) <= ENOUGH:
         return windows
     iteration, t0, t1 = ops
     earlier = [(iteration < k) & (t0 < begin) for k, begin in zip(index, edges[:-1], strict=True)]
     ended = np.array([t1[rows].max(initial=marker.starts[0]) for rows in earlier])
     own = np.maximum(edges[:-1] - np.maximum(ended, marker.starts[index]), 0)
+    if len(index) == 1:
+        known = np.concatenate([t0[iteration == index[0]], waits.t0[waits.t1 > edges[0] - own[0]]])
+        own = np.minimum(own, max(edges[0] - int(known.min()), 0))
+        small = own[0] <= UNRECORDED * np.diff(edges)[0]
+        return windows if small else replace(windows, edges=edges - [own[0], 0])
     if np.median(own[1:]) <= UNRECORDED * np.median(np.diff(edges)[:-1]):
         return windows
     own[0] = min(own[0], own[1:].max())
@@ -134,6 +143,8 @@ def with_beginnings(
     if 2 * waited[0] * own[1:].sum() < own[0] * waited[1:].sum():
         return windows
     begins = np.append(edges[0] - own[0], np.minimum(ended, edges[:-1])[1:])
+    if not (np.diff(begins) > 0).all():  # what takes no time has no window
+        return windows
     return replace(windows, edges=np.append(begins, edges[-1]))
 
 

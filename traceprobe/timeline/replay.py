@@ -71,7 +71,7 @@ def schedule(account: DeviceTimeline, names: Sequence[str]) -> Schedule | None:
     if len(chosen) < 2:
         return None
     ops = launched_ops(account, chosen)
-    if not len(chosen) <= len(ops) <= MAX_OPS:
+    if not len(chosen) <= len(ops) <= MAX_OPS or not ops["iteration"].is_in(chosen.tolist()).any():
         return None
     step = float(np.diff(account.edges).mean())
     beside = communication_columns(account, names)[ops["number"].to_numpy()]
