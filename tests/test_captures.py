@@ -140,6 +140,39 @@ def test_a_server_that_answers_requests_is_called_one(tmp_path, trains):
     assert ("inference server (vLLM)" in terminal_of(report, 999, False)) is not trains
 
 
+@pytest.mark.parametrize(
+    ("name", "inference"),
+    [
+        ("aten::mm", True),
+        ("autograd::engine::evaluate_function: MmBackward0", False),
+        ("Optimizer.step#SGD.step", False),
+        ("cudaGraphLaunch", False),  # it may replay a step of training
+    ],
+)
+def test_a_trace_without_a_backward_pass_or_an_update_is_called_inference(
+    tmp_path, name, inference
+):
+    script = Script()
+    for k in range(5):
+        at = k * MS
+        script.range(f"step {k}", at, at + MS)
+        for number in range(30):
+            begin = at + 200_000 + 20_000 * number
+            script.op("kernel", begin, begin + 15_000, (begin - 50_000, begin - 40_000))
+        script.operator("aten::mm", at, at + 100_000)
+    if name == "cudaGraphLaunch":
+        script.call(name, 110_000, 120_000)
+    else:
+        script.operator(name, 110_000, 120_000)
+    report = report_of_scenario(script.build(), tmp_path)
+    assert ("inference" in {w.code for w in report.quality.warnings}) is inference
+    said = "it is of inference, of an evaluation or of a benchmark"
+    assert (said in " ".join(terminal_of(report, 999, False).split())) is inference
+    advice = [f.advice for f in report.findings if f.status in ("warn", "fail")]
+    assert any("`torch.compile`" in text for text in advice)
+    assert not any("optimizer" in text for text in advice)  # the steps have none, in any case
+
+
 def test_copies_alone_are_no_training(tmp_path):
     script = Script()
     for k in range(200):

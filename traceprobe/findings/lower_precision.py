@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from traceprobe.findings.capability import has_tf32_and_bf16
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.inference import of_results
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import listed, significant
 from traceprobe.verdict.gpu_specs import Gpu
@@ -47,7 +46,7 @@ def lower_precision(evidence: Evidence) -> Answer:
     devices = evidence.devices()
     if devices is None and has_tf32_and_bf16(evidence):
         peaks = f"the peaks of {evidence.device_name} are not known here, so no saving is"
-        return Answer(status, [times, peaks], None, of_results(evidence, ADVICE["bf16"]))
+        return Answer(status, [times, peaks], None, ADVICE["bf16"])
     if devices is None:
         return inconclusive(
             f"{times}; what {evidence.device_name} can do is not known here",
@@ -75,7 +74,7 @@ def lower_precision(evidence: Evidence) -> Answer:
         status,
         [times],
         evidence.saving(most, *PRODUCTS, *OTHERS),
-        of_results(evidence, ADVICE[target]),
+        ADVICE[target],
         changes=evidence.faster(usual, FIXED.half_margin * (spent - usual) / usual),
     )
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence, Saving
+from traceprobe.findings.inference import in_words_of_inference, infers
 from traceprobe.findings.vendors import in_words_of
 from traceprobe.records.report import Finding, Status
 from traceprobe.records.site import Site
@@ -55,7 +56,8 @@ NO_CALLS = inconclusive(
 class Rule(msgspec.Struct, frozen=True):
     """A question about a run; `docs/findings.md` has the same texts.
 
-    They are written for NVIDIA's GPUs; a run on others gets them in the words of their vendor.
+    They are written for training on NVIDIA's GPUs; a run on others gets them in the words of their
+    vendor, and advice about losses and updates is left out for one that only infers.
 
     Args:
         definition: how status and saving are computed.
@@ -88,6 +90,7 @@ class Rule(msgspec.Struct, frozen=True):
             answer = self.answer(evidence)
         asking = answer.status in ("warn", "fail")
         say = partial(in_words_of, evidence.vendor)
+        advice = in_words_of_inference(answer.advice) if infers(evidence) else answer.advice
         finding = Finding(
             id=self.id,
             status=answer.status,
@@ -95,7 +98,7 @@ class Rule(msgspec.Struct, frozen=True):
             saving_ms_per_step=None if answer.saving is None else answer.saving.ms,
             saving_of=UNSET if answer.saving is None else list(answer.saving.classes),
             evidence=[say(line) for line in answer.evidence if line],
-            advice=say(answer.advice),
+            advice=say(advice),
             rule=say(self.definition),
             verify=say(self.verify),
             sites=list(answer.sites) if asking and answer.sites else UNSET,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from traceprobe.findings.capability import has_tf32_and_bf16
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.inference import of_results
 from traceprobe.findings.recorded_facts import allows_tf32
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
@@ -43,7 +42,7 @@ def tf32_off(evidence: Evidence) -> Answer:
     devices = evidence.devices()
     if devices is None and has_tf32_and_bf16(evidence):
         peaks = f"the peaks of {evidence.device_name} are not known here, so no saving is"
-        return Answer(status, [time, peaks], None, of_results(evidence, ADVICE))
+        return Answer(status, [time, peaks], None, ADVICE)
     if devices is None:
         return inconclusive(
             f"{time}; whether {evidence.device_name} has TF32 is not known here",
@@ -59,6 +58,6 @@ def tf32_off(evidence: Evidence) -> Answer:
         status,
         [time],
         evidence.saving(most, "matmul_fp32"),
-        of_results(evidence, ADVICE),
+        ADVICE,
         changes=evidence.faster(FIXED.tf32_usual * most, FIXED.usual_margin),
     )

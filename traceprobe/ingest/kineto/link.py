@@ -25,7 +25,7 @@ from traceprobe.ingest.event_kinds import (
     stream_event,
     waits_for,
 )
-from traceprobe.ingest.inference_servers import warn_of_server
+from traceprobe.ingest.inference import warn_of_inference
 from traceprobe.ingest.joins import (
     Table,
     empty_table,
@@ -115,7 +115,7 @@ def build_trace(
             "several-processes",
             f"The file holds {len(pids)} host processes; their GPU rows cannot be told apart.",
         )
-    warn_of_server(names, quality)
+    warn_of_inference(names, quality)
     annotation = (
         None if operators is None else operator_sources(operators, names, columns.categories)
     )

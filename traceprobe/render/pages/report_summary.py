@@ -32,6 +32,7 @@ MAX_FIRST = 180
 _MISLEADING = (
     "busy-machine",
     "calls-unrecorded",
+    "inference",
     "inference-server",
     "missing-pages",
     "truncated-file",
