@@ -279,6 +279,7 @@ def test_a_trace_without_work_says_why(tmp_path, tail, reason):
         ("autograd::engine::evaluate_function: AddmmBackward0", False, None),
         ("aten::stack", False, "no step or phase annotations"),
         ("aten::addmm", True, "the machine has a GPU"),
+        ("aten::mkldnn_convolution", True, None),  # runs nowhere else
     ],
 )
 def test_a_network_on_a_cpu_needs_no_annotation(tmp_path, name, on_gpu, reason):

@@ -328,6 +328,19 @@ def test_blocks_of_one_stage_among_others_are_no_steps(others):
     assert (found is None) is bool(others)
 
 
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [(["conv", "norm", "relu"], ["pool", "linear"]), ([], [])],
+    ids=["one", "many"],
+)
+def test_blocks_that_are_alike_in_all_stages_are_no_steps_of_one_pass(begin, end):
+    """As operators are, whose names do not tell the size of what they compute."""
+    program = Program().kernels(begin)
+    for _ in range(16):
+        program.kernels([*["conv", "norm", "relu"] * 2, "conv", "norm", "add", "relu"])
+    assert (period_of(program.kernels(end)) is None) is bool(begin)
+
+
 @pytest.mark.parametrize("last", ["attention", "head"], ids=["any kernel", "the last one"])
 def test_which_kernel_recurs_least_makes_no_difference_on_one_thread(last):
     program = Program()

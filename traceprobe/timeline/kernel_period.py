@@ -95,14 +95,19 @@ class _Repetitions(NamedTuple):
 
     Args:
         edges: of repetitions, as positions of kernels.
-        nested: whether most of each repeats in itself.
+        inner: how often most of each repeats in itself; 0 where it does not.
         part: of the kernels that lie in repetitions, or, at either end, in a part of one: an anchor
             may be any of the kernels of an iteration.
     """
 
     edges: Int64s
-    nested: bool
+    inner: int
     part: float
+
+    @property
+    def nested(self) -> bool:
+        """Whether most of each repeats in itself."""
+        return self.inner > 0
 
 
 def is_update(ids: Int64s, names: Sequence[str], *, of_tensors: bool = False) -> Bools:
@@ -279,9 +284,11 @@ def _alone(kernels: _Kernels, dense: Int64s, calls: pl.DataFrame) -> Int64s | No
             continue
         if found.part < (_LEAST_PART if found.nested else SAME):
             continue
-        # Whatever else repeats in layers is no step, unless layers repeat in it.
-        layers |= not found.nested and at is not ends and _is_one_pass(found.edges, dense)
-        if layers and not found.nested:
+        # Whatever else repeats in layers is no step, unless layers repeat in it: more often than
+        # twice, as in blocks.
+        of_blocks = found.inner < REPEATS
+        layers |= of_blocks and at is not ends and _is_one_pass(found.edges, dense)
+        if layers and of_blocks:
             continue
         return _at_pauses(found.edges, kernels.pause)
     return None
@@ -348,17 +355,17 @@ def _repetitions(
     if contents[regular].sum() < _LEAST_COVERED * contents.sum():
         return None
     edges = _extended(after[offset::size], dense, typical)
-    nested = cycle is not None and size > 1 and _is_nested(cycle, contents)
+    inner = 0 if cycle is None or size == 1 else _inner(cycle, contents)
     if len(edges) <= REPEATS:
         return None
-    return _Repetitions(edges, nested, _part_of(edges, dense))
+    return _Repetitions(edges, inner, _part_of(edges, dense))
 
 
-def _is_nested(cycle: Cycle, contents: Int64s) -> bool:
-    """Whether most windows of a cycle are equal, and more than a kernel that follows itself."""
+def _inner(cycle: Cycle, contents: Int64s) -> int:
+    """How many windows of a cycle are equal, if most are, and more than a kernel on its own."""
     counts = np.bincount(cycle.typical)
     equal = contents[: len(cycle.labels)][cycle.labels == counts.argmax()]
-    return bool(counts.max() > cycle.length / 2 and equal.sum() > len(equal))
+    return int(counts.max()) if counts.max() > cycle.length / 2 and equal.sum() > len(equal) else 0
 
 
 def _part_of(edges: Int64s, dense: Int64s) -> float:

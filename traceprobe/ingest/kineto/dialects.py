@@ -24,6 +24,8 @@ from traceprobe.model.codes import UNKNOWN, Ints, Kind, Role
 LOADING = re.compile(r"^enumerate\(Data")
 OF_GPU = re.compile(r"^aten::(?!.*is_acceptable).*(cudnn|miopen|cublas)|^nccl:")
 """Operators and ranges that only a run on a GPU has; whether cuDNN would do, a CPU asks too."""
+OF_CPU = re.compile(r"^aten::(mkldnn_(convolution|linear|rnn)|_?nnpack|\w+_for_cpu$)")
+"""Operators of libraries that compute on a CPU only."""
 COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl):")
 
 

@@ -39,7 +39,7 @@ from traceprobe.ingest.kineto.after_update import after_updates
 from traceprobe.ingest.kineto.categories import WORK
 from traceprobe.ingest.kineto.collective_ranges import operations_by_ranges
 from traceprobe.ingest.kineto.columns import EventColumns
-from traceprobe.ingest.kineto.dialects import cpu_work, gpu_operator, legacy_ops
+from traceprobe.ingest.kineto.dialects import OF_CPU, cpu_work, gpu_operator, legacy_ops
 from traceprobe.ingest.kineto.facts import (
     block_counts,
     gpu_device,
@@ -256,12 +256,13 @@ def _frames(frames: Table, names: list[str]) -> pl.DataFrame:
 def _computes_on_cpu(operators: Table, names: list[str], metadata: Mapping[str, Any]) -> bool:
     """Whether a backward pass or a network was recorded: then nobody need annotate that it ran.
 
-    Of a machine with a GPU that tells nothing: its operators may have run there, unrecorded.
+    On a machine with a GPU operators may have run there, unrecorded, but for those of the CPU's own
+    libraries.
     """
-    return not metadata.get("deviceProperties") and any(
-        names[i].startswith(BACKWARD_NODES) or multiplies(names[i])
-        for i in np.unique(operators["name"]).tolist()
-    )
+    ran = [names[i] for i in np.unique(operators["name"]).tolist()]
+    if metadata.get("deviceProperties"):
+        return any(OF_CPU.match(name) for name in ran)
+    return any(name.startswith(BACKWARD_NODES) or multiplies(name) for name in ran)
 
 
 def _roles(
