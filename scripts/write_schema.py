@@ -80,6 +80,7 @@ OPTIONAL = {
     ("KernelShare", "beside_communication_ns"),
     ("Summary", "attention"),
     ("Summary", "double_precision"),
+    ("Summary", "embedding_tables"),
     ("Summary", "forward_only"),
     ("HostActivity", "loader_in_workers"),
     ("HostActivity", "updates"),

@@ -11,11 +11,9 @@ from msgspec.structs import replace
 from tests import records
 from tests.evidence import evidence, finding_of
 from tests.lazy import Lazy
-from tests.report_factory import MS
 from traceprobe.findings.optimizer_cost import cheaper_updates
 from traceprobe.findings.optimizer_forms import FOREACH_FORM, FUSED_FORM
 from traceprobe.model.taxonomy import LEVELS
-from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.packed import Table
 from traceprobe.records.summary import KernelShare
 from traceprobe.records.tree import COLUMNS, Tree
@@ -55,28 +53,6 @@ def test_a_program_with_two_optimizers_is_what_most_of_their_time_is(fused_ns, a
     ]
     rank = replace(rank, summary=replace(rank.summary, top_kernels=listed))
     assert finding_of("optimizer-cost", rank).advice.startswith(advice)
-
-
-@pytest.mark.parametrize(
-    ("filled_ms", "operator", "says"),
-    [
-        (20, "aten::embedding_dense_backward", True),
-        (19, "aten::embedding_dense_backward", False),
-        (20, "aten::embedding_backward", False),
-    ],
-)
-def test_large_tables_are_told_to_be_sparse(filled_ms, operator, says):
-    rank = run("Adagrad")
-    calls = [
-        OperatorCalls(
-            name=name, count=1, host_ns=1, operations=1, device_ns=ms * MS * records.STEPS
-        )
-        for name, ms in (("aten::fill_", filled_ms), (operator, 5))
-    ]
-    rank = replace(rank, summary=replace(rank.summary, operators=calls))
-    advice = finding_of("optimizer-cost", rank).advice
-    assert ("sparse=True" in advice) == says
-    assert "Use `fused=True`" in advice
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ SUBJECTS = {
     "communication-skew": "communication",
     "cpu-oversubscribed": "compute",
     "data-parallel": "overhead",
+    "dense-embedding": "compute",
     "data-wait": "io",
     "ddp-buckets": "communication",
     "double-precision": "compute",

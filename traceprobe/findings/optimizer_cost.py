@@ -7,13 +7,11 @@ import re
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.optimizer_forms import advice, is_called, may_be_fused
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.records.rank import Rank
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 ADAM = re.compile(r"adam|lerp|addc|pointwiseop", re.IGNORECASE)
 """What only optimizers with two moments launch."""
-DENSE = "aten::embedding_dense_backward"
 
 
 @rule(
@@ -32,34 +30,10 @@ def optimizer_cost(evidence: Evidence) -> Answer:
         evidence.flag(ms),
         [f"{evidence.amount(ms)} in the optimizer"],
         evidence.saving(ms, "optimizer"),
-        whole_tables(evidence) + advice(evidence.ranks, on_cpu=evidence.on_cpu),
+        advice(evidence.ranks, on_cpu=evidence.on_cpu),
         evidence.sites("optimizer"),
         cheaper_updates(evidence),
     )
-
-
-def whole_tables(evidence: Evidence) -> str:
-    """Advice where gradients of embeddings are so large that filling them with zeros takes time."""
-    filled = evidence.of_steps(
-        (
-            _device_ns(rank, "aten::fill_") if _device_ns(rank, DENSE) else 0,
-            rank.summary.steps,
-        )
-        for rank in evidence.ranks
-    )
-    if evidence.on_cpu or evidence.share(filled) < FIXED.filled_tables:
-        return ""
-    return (
-        "All rows of an embedding are filled with zeros and updated, whatever a batch looks up: "
-        "`nn.Embedding(..., sparse=True)` with SGD, Adagrad or SparseAdam updates those rows "
-        "alone. Else: "
-    )
-
-
-def _device_ns(rank: Rank, operator: str) -> int:
-    """What an operator's own kernels take; 0 where it is not listed."""
-    listed = rank.summary.operators or []
-    return sum(each.device_ns for each in listed if each.name == operator)
 
 
 def cheaper_updates(evidence: Evidence) -> Changes:

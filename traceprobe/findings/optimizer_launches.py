@@ -7,7 +7,7 @@ from statistics import fmean
 from msgspec import UNSET, UnsetType
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
-from traceprobe.findings.optimizer_cost import cheaper_updates, whole_tables
+from traceprobe.findings.optimizer_cost import cheaper_updates
 from traceprobe.findings.optimizer_forms import better_form, is_fused, parameter_groups
 from traceprobe.findings.recorded_facts import whole
 from traceprobe.findings.rule import Answer, not_applicable, rule
@@ -64,7 +64,6 @@ def _advice(evidence: Evidence, *, fused: bool, in_groups: bool) -> str:
         "Put parameters of equal settings into one group, instead of each into its own."
         if in_groups
         else "",
-        whole_tables(evidence),
         "" if fused else f"{better_form(evidence.ranks, on_cpu=False)}.",
     ]
     return " ".join(filter(None, map(str.strip, ways)))

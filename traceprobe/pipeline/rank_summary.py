@@ -22,6 +22,7 @@ from traceprobe.pipeline.build_gpu_metrics import gpu_metrics
 from traceprobe.pipeline.build_launches import launches
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.double_precision import DoublePrecision
+from traceprobe.records.embedding_table import MOST_TABLES, EmbeddingTable
 from traceprobe.records.forward_only import ForwardOnly
 from traceprobe.records.masked_attention import MaskedAttention
 from traceprobe.records.repeated_backward import RepeatedBackward
@@ -42,6 +43,7 @@ from traceprobe.timeline.attention import unfused_attention
 from traceprobe.timeline.beside_communication import beside_ns
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.double_precision import double_kernels
+from traceprobe.timeline.embedding_tables import embedding_tables
 from traceprobe.timeline.forward_only import forward_only
 from traceprobe.timeline.intervals import Intervals, count_begun
 from traceprobe.timeline.masked_attention import masked_attention
@@ -114,6 +116,7 @@ def rank_summary(
         else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
         attention=UNSET if on_cpu else _attention(account, inside, trace),
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
+        embedding_tables=UNSET if on_cpu else _embedding_tables(account, trace),
         forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
         masked_attention=UNSET if on_cpu else _masked_attention(account, inside, trace),
         micro_batches=UNSET if on_cpu else _micro_batches(account, chosen),
@@ -238,6 +241,21 @@ def _masked_attention(
     operators = account.process.operators
     found = masked_attention(inside, operators, trace.names, trace.operands)
     return UNSET if found is None else MaskedAttention(ns=found.ns, hidden_ns=found.hidden_ns)
+
+
+def _embedding_tables(account: DeviceTimeline, trace: Trace) -> list[EmbeddingTable] | UnsetType:
+    found = embedding_tables(account.process.operators, trace.names, trace.operands)
+    listed = [
+        EmbeddingTable(
+            rows=table.rows,
+            width=table.width,
+            tables=table.tables,
+            looked_up=round(table.looked_up, 3),
+            part=round(table.part, 6),
+        )
+        for table in found[:MOST_TABLES]
+    ]
+    return listed or UNSET
 
 
 def _forward_only(

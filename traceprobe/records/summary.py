@@ -11,6 +11,7 @@ import msgspec
 from traceprobe.formatting import per
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
 from traceprobe.records.double_precision import DoublePrecision
+from traceprobe.records.embedding_table import EmbeddingTable
 from traceprobe.records.forward_only import ForwardOnly
 from traceprobe.records.gpu_metrics import GpuMetrics
 from traceprobe.records.host_activity import HostActivity
@@ -210,6 +211,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Not there where there is none that is not fused, and in older reports."""
     double_precision: DoublePrecision | msgspec.UnsetType = msgspec.UNSET
     """Not there where no kernel is known to compute with 64 bits, and in older reports."""
+    embedding_tables: list[EmbeddingTable] | msgspec.UnsetType = msgspec.UNSET
+    """Those with dense gradients and no other use, the largest part of all gradients first; not
+    there without any, and in older reports."""
     forward_only: ForwardOnly | msgspec.UnsetType = msgspec.UNSET
     """Not there where a backward pass goes through all forward work that has numbers of autograd,
     and in older reports."""
@@ -286,6 +290,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.attention.problems()
         if self.double_precision is not msgspec.UNSET:
             yield from self.double_precision.problems()
+        for table in self.embedding_tables or ():
+            yield from table.problems()
         if self.forward_only is not msgspec.UNSET:
             yield from self.forward_only.problems()
         if self.masked_attention is not msgspec.UNSET:

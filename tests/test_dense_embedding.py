@@ -1,0 +1,104 @@
+"""Tables of embeddings whose dense gradients are updated row by row, used or not."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from msgspec.structs import replace
+
+from tests import records
+from tests.evidence import evidence, finding_of
+from traceprobe import findings
+from traceprobe.model.operands import Operand
+from traceprobe.records.embedding_table import EmbeddingTable
+from traceprobe.timeline.embedding_tables import embedding_tables
+
+ROWS, WIDTH, USED, STEPS = 1_000_000, 64, 5_000, 3
+TABLE, IDS, LOOKED_UP = (ROWS, WIDTH), (100, 50), (100, 50, WIDTH)
+LINEAR = (WIDTH, 512)
+LOOKUP, DENSE = ("aten::embedding", TABLE, IDS), ("aten::embedding_dense_backward", LOOKED_UP, IDS)
+GRADIENTS = [("torch::autograd::AccumulateGrad", shape) for shape in (TABLE, LINEAR)]
+PRODUCT = ("aten::mm", (100, WIDTH), LINEAR)
+USUAL = [LOOKUP, DENSE, *GRADIENTS, PRODUCT]
+
+
+def found(calls, steps=STEPS):
+    """Tables of operators that are called in each step: names and shapes of their tensors."""
+    names = sorted({name for name, *_ in calls})
+    operands = [
+        (*(Operand("float", (shape,)) for shape in shapes), Operand("Scalar"))
+        for _, *shapes in calls
+    ]
+    columns = {
+        "name": [names.index(name) for name, *_ in calls] * steps,
+        "operands": [*range(len(calls))] * steps,
+    }
+    return embedding_tables(pl.DataFrame(columns), names, operands)
+
+
+def test_a_table_that_only_lookups_read_is_known_by_its_shape():
+    (table,) = found(USUAL)
+    assert (table.rows, table.width, table.tables) == (ROWS, WIDTH, 1)
+    assert table.looked_up == USED
+    assert table.part == pytest.approx(ROWS / (ROWS + 512))
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [LOOKUP, *GRADIENTS, PRODUCT],
+        [LOOKUP, DENSE, GRADIENTS[1], PRODUCT],
+        [*USUAL, ("aten::linear", (100, WIDTH), TABLE)],
+        [*USUAL, ("aten::mm", (100, WIDTH), TABLE[::-1])],
+        [],
+    ],
+    ids=["its gradient is sparse", "it is frozen", "tied", "tied, turned", "no operator"],
+)
+def test_other_tables_are_none(calls):
+    assert found(calls) == []
+
+
+def test_tables_of_one_shape_are_counted():
+    calls = [*(each for each in USUAL for _ in range(3) if each[1] != LINEAR), GRADIENTS[1]]
+    (table,) = found(calls)
+    assert (table.tables, table.looked_up) == (3, USED)
+
+
+def test_where_no_shapes_are_recorded_nothing_is_known():
+    operators = pl.DataFrame({"name": [0], "operands": [-1]})
+    assert embedding_tables(operators, ["aten::embedding"], [()]) == []
+    assert embedding_tables(operators, ["aten::embedding"], []) == []
+
+
+def rank(tables=1, looked_up=20_000.0, ms=40):
+    """One whose optimizer takes so long of steps of 100 ms, nearly all of it for tables."""
+    made = records.rank({"idle_host": 60 - ms, "forward": 40, "optimizer": ms})
+    table = EmbeddingTable(rows=ROWS, width=WIDTH, tables=tables, looked_up=looked_up, part=0.999)
+    return replace(made, summary=replace(made.summary, embedding_tables=[table]))
+
+
+def test_what_goes_to_rows_that_no_lookup_used_can_be_saved():
+    finding = finding_of("dense-embedding", rank())
+    assert finding.status == "warn"
+    assert finding.saving_ms_per_step == pytest.approx(40 * 0.999 * 0.98)
+    assert "1 table with dense gradients, the largest of 1,000,000 rows" in finding.evidence[1]
+    assert "sparse=True" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("tables", "sparse"), [(1, True), (12, True), (13, False)], ids=lambda value: str(value)
+)
+def test_many_tables_would_merge_rows_for_longer_than_they_save(tables, sparse):
+    changes = findings.RULES["dense-embedding"].examine(evidence(rank(tables)))[1]
+    assert (changes is not None) is sparse
+    assert ("sparse=True" in finding_of("dense-embedding", rank(tables)).advice) is sparse
+
+
+@pytest.mark.parametrize(("ms", "status"), [(6, "warn"), (5, "pass")])
+def test_little_time_needs_no_change(ms, status):
+    assert finding_of("dense-embedding", rank(ms=ms)).status == status
+
+
+def test_rows_that_are_mostly_used_are_updated_rightly():
+    assert finding_of("dense-embedding", rank(looked_up=0.11 * ROWS)).status == "not-applicable"
+    assert finding_of("dense-embedding", records.rank({"forward": 100})).status == "not-applicable"
