@@ -641,6 +641,49 @@ def evaluate_now_and_then(program, k):
             program.kernels([f"forward_{i}" for i in range(20)], ns=150_000)
 
 
+def passes(count, update):
+    """A step of so many passes, with or without an update."""
+
+    def step_of(program):
+        for _ in range(count):
+            program.kernels([f"forward_{i}" for i in range(6)], ns=150_000)
+            program.kernels([f"backward_{i}" for i in range(6)], ns=150_000, backward=True)
+        if update:
+            program.kernels([UPDATE] * 12, ns=150_000)
+        program.wait()
+
+    return step_of
+
+
+def steps_of(*contents):
+    program = Program()
+    for k, run in enumerate(contents):
+        with program.range(f"step {k}"), program.range(LOADER):
+            program.sleep(20_000)
+        run(program)
+    return program
+
+
+def test_an_update_among_micro_batches_is_no_extra_work():
+    contents = [passes(1, k in (2, 6)) for k in range(9)]
+    assert finding(report_of(steps_of(*contents))).status == "pass"
+    contents[4] = passes(3, False)
+    report = report_of(steps_of(*contents, passes(1, False)))
+    assert finding(report).status == "warn"
+    assert report.ranks[0].long.indices == [4]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "status"),
+    [((4, 5, 4, 8, 5, 4, 8, 5, 4), "pass"), ((4, 4, 4, 8, 4, 4, 8, 4, 4), "warn")],
+    ids=["any length", "two of them"],
+)
+def test_iterations_of_any_length_do_no_extra_work(lengths, status):
+    """As episodes are: the longer ones do the same more often, and the others differ, too."""
+    contents = [passes(count, True) for count in lengths]
+    assert finding(report_of(steps_of(*contents))).status == status
+
+
 def test_what_has_no_period_but_more_operations_is_saved():
     found = finding(report_of(program_of_steps(evaluate_now_and_then)))
     assert found.evidence[0].startswith("3 of 15 iterations took 2.98 ms more")

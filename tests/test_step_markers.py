@@ -323,6 +323,42 @@ def test_batches_taken_at_once_begin_one_iteration():
     assert starts(marker) == [k * PITCH for k in range(4)]
 
 
+def micro_batches(each, update, *, passes=True):
+    """Batches with a forward and a backward pass, and an update after some of them."""
+    script = Script()
+    for k in range(each):
+        at = k * PITCH
+        script.range(LOADER, at, at + 60)
+        script.op("kernel", at + 120, at + 180, (at + 100, at + 110))
+        if passes:
+            name = "autograd::engine::evaluate_function: MmBackward0"
+            script.operator(name, at + 300, at + 400, thread=AUTOGRAD, forward_thread=1)
+            script.op("kernel", at + 320, at + 380, (at + 310, at + 315), thread=AUTOGRAD)
+        if k in update:
+            script.range("Optimizer.step#SGD.step", at + 500, at + 600)
+            script.op("kernel", at + 520, at + 580, (at + 510, at + 515))
+    return script
+
+
+@pytest.mark.parametrize(
+    ("update", "kind", "count"),
+    [
+        ((2, 5), "optimizer", 2),
+        ((1, 3, 5), "optimizer", 3),
+        ((1, 2, 3), "dataloader", 8),  # each batch is updated with
+        ((5,), "dataloader", 8),
+        ((1, 4, 6), "dataloader", 8),  # an evaluation, or the end of an epoch
+    ],
+)
+def test_updates_mark_iterations_of_micro_batches_however_few(update, kind, count):
+    marker = find(micro_batches(8, update))
+    assert (marker.kind, len(marker.starts)) == (kind, count)
+
+
+def test_batches_without_a_backward_pass_are_no_micro_batches():
+    assert find(micro_batches(8, (2, 5), passes=False)).kind == "dataloader"
+
+
 def test_without_ranges_the_period_of_the_kernels_delimits_iterations():
     marker = find(optimizer_bursts(Script(), thread=AUTOGRAD))
     assert (marker.kind, marker.thread, marker.pattern) == ("kernels", AUTOGRAD, ADAM)

@@ -32,8 +32,8 @@ _LOADING = (
 )
 _ALIVE = ", whose workers then have to start (`persistent_workers=True` keeps them)"
 _FORWARD = (
-    "They run forward work without a backward pass: evaluation, or rollouts. Do that less often, "
-    "on fewer batches, or in another process."
+    "They run forward work without a backward pass: evaluation, or rollouts. Evaluate less often, "
+    "on fewer batches, or in another process; play rollouts in more environments at once."
 )
 _OUTPUTS = (
     "They run forward work without a backward pass, and copy what comes of it to the host: reduce "

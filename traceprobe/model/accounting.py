@@ -62,6 +62,11 @@ FEWEST_REGULAR = 3
 """Long iterations at one distance from each other that make a period of it."""
 LONE_WAIT = 10
 """Medians that a wait for data lasts at least, if it is no burst of a loader's."""
+LENGTHS_DIFFER = 1.25
+"""Ratio of the operations of regular iterations from which on iterations are of any length, and of
+what an operation takes up to which long ones do the same."""
+ALIKE = 0.1
+"""By how much a class's part of the operations differs at most where iterations do the same."""
 SET_UP_NS = 200_000
 """What a call lasts at least to be one of set-up. Loading a kernel's code takes 0.3 ms and more."""
 SET_UP_MEDIANS = 10.0

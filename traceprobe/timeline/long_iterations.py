@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from traceprobe.formatting import duration, significant
 from traceprobe.model.accounting import (
+    ALIKE,
     AS_LONG,
     CLOCK_CHANGED,
     FEWEST_REGULAR,
+    LENGTHS_DIFFER,
     LONE_WAIT,
     LONG_ITERATION,
     MOST_LONG,
@@ -112,13 +114,16 @@ def long_iterations(
         long = length > LONE_WAIT * np.median(length)
         if long.sum() != 1 or _is_burst(length, waited, long, loader):
             return None
+    counts = {name: each[used] for name, each in _operations(account).items()}
+    long = _without_updates(counts["optimizer"], long)
     if not 0 < long.sum() * MOST_LONG <= len(used):
         return None
-    counts = {name: each[used] for name, each in _operations(account).items()}
     working = long & np.any([n > n[~long].max() for n in counts.values()], axis=0)
     # Beside some that run more, one that runs the same more slowly is only that.
     long = working if working.any() else long
     if not working.any() and _has_longer_input(account, used, long):
+        return None
+    if _are_of_any_length(counts, length, long):
         return None
     windows, rest = used[long], used[~long]
     extra_ns = round(float(length[long].sum() - long.sum() * length[~long].mean()))
@@ -151,6 +156,33 @@ def long_iterations(
         timed=len(timed.ns) if timed is not None and beside else 0,
         period=period,
     )
+
+
+def _without_updates(updates: Int64s, long: Bools) -> Bools:
+    """Which are long for another reason than an update of which the others are micro-batches.
+
+    Args:
+        updates: the optimizer's operations of each iteration.
+    """
+    return long if updates[~long].any() else long & (updates == 0)
+
+
+def _are_of_any_length(counts: Mapping[str, Int64s], length: Int64s, long: Bools) -> bool:
+    """Whether iterations do the same more or less often, as with episodes of any length.
+
+    Then the others differ too, what long ones run more is of all classes alike, and takes as much
+    longer.
+    """
+    each = np.array(list(counts.values()))
+    total = each.sum(axis=0)
+    if total.min() == 0 or total[~long].max() < LENGTHS_DIFFER * total[~long].min():
+        return False
+    parts = each / total
+    alike = np.abs(parts[:, long].mean(axis=1) - parts[:, ~long].mean(axis=1)).max()
+    pace = length / total
+    slower = pace[long] / np.median(pace[~long])
+    as_fast = max(slower.max(), 1 / slower.min()) <= LENGTHS_DIFFER
+    return bool(alike <= ALIKE and as_fast)
 
 
 def _has_longer_input(account: DeviceTimeline, used: Int64s, long: Bools) -> bool:

@@ -3,7 +3,8 @@
 In order: the user's pattern; ranges whose names differ only in a counter; equal ranges named like a
 step; ends of `Optimizer.step#`, or of the backward passes that have them inside; starts of
 `DataLoader.__next__`; the period of the sequence of kernels. The first kind that delimits at least
-three windows wins; if none does, the first that delimits one.
+three windows wins, but where it marks micro-batches of updates; if none does, the first that
+delimits one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.errors import UsageError
-from traceprobe.model.codes import NOTES, UNKNOWN, Bools, Int64s, Ints, Kind, Source
+from traceprobe.model.codes import NOTES, UNKNOWN, Bools, Int64s, Ints, Kind, Role, Source
 from traceprobe.timeline.intervals import EMPTY, Intervals, count_begun, union
 from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
@@ -121,10 +122,14 @@ def find_step_marker(
         .filter((pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN))["launch_t0"]
         .to_numpy()
     )
+    launched = (pl.col("role") == int(Role.BACKWARD)) & (pl.col("thread") != UNKNOWN)
+    backward = ops.filter(launched)["launch_t0"].to_numpy()
     weak: StepMarker | None = None
     by_optimizer = partial(_by_optimizer, operators, ops)
     for candidates in (_by_counter, _by_name, by_optimizer, _by_dataloader):
         for marker in candidates(named, launches):
+            if weak is not None and _are_micro_batches(marker, weak, backward):
+                return weak
             if marker.windows >= ENOUGH:
                 return marker
             if marker.windows:
@@ -339,6 +344,21 @@ def _by_dataloader(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
         rows = rows[computed] if len(launches) else rows
         name = ranges.names[ranges.name[rows[0]]]
         yield ranges.marker("dataloader", name, rows, 0.7, outside=False)
+
+
+def _are_micro_batches(marker: StepMarker, updates: StepMarker, backward: Int64s) -> bool:
+    """Whether marks are of micro-batches: as many with a backward pass between any two updates.
+
+    Then updates mark the iterations, however few they are.
+
+    Args:
+        backward: host times of launches in backward passes.
+    """
+    if updates.kind != "optimizer" or updates.windows == 0:
+        return False
+    passes = marker.starts[marker.count(pl.Series(backward)) > 0]
+    each = np.unique(np.diff(np.searchsorted(passes, updates.starts)))
+    return len(each) == 1 and int(each[0]) > 1
 
 
 def _by_kernels(ops: pl.DataFrame, calls: pl.DataFrame, ranges: _Ranges) -> StepMarker | None:

@@ -212,13 +212,15 @@ def by_threshold(shares: Mapping[Bound, float], thresholds: Thresholds) -> Decis
 
 
 def fewest_steps(ranks: Sequence[Rank]) -> int:
-    """Used iterations of the rank with the fewest; those of a loop with several marks count more.
+    """Used iterations of the rank with the fewest; those of several marks or passes count more.
 
-    0 without step markers. Two rollouts with four updates each show eight steps of training.
+    0 without step markers. Two rollouts with four updates each show eight steps of training, and
+    two updates of four micro-batches each eight forward and backward passes.
     """
     return min(
         (
-            rank.summary.iterations_used * rank.step_marker.per_iteration
+            rank.summary.iterations_used
+            * max(rank.step_marker.per_iteration, rank.summary.micro_batches or 1)
             for rank in ranks
             if rank.step_marker is not None
         ),

@@ -14,6 +14,7 @@ from typing import Annotated, get_type_hints
 import msgspec
 
 from traceprobe.model.accounting import (
+    ALIKE,
     AS_LONG,
     BATCH_BYTES,
     CLOCK_CHANGED,
@@ -29,6 +30,7 @@ from traceprobe.model.accounting import (
     HELD_NS,
     HELD_UP_ERROR,
     LAUNCHED_BEFORE,
+    LENGTHS_DIFFER,
     LONE_WAIT,
     LONG_INTERVALS,
     LONG_ITERATION,
@@ -240,6 +242,18 @@ class Constants(msgspec.Struct, frozen=True):
     fewest_regular: Annotated[
         int, "iterations", "long ones at one distance are a period", "two always have a distance"
     ] = FEWEST_REGULAR
+    lengths_differ: Annotated[
+        float,
+        "ratio of operations",
+        "regular iterations are of any length, and long ones with them",
+        "chosen: batches of one size launch the same",
+    ] = LENGTHS_DIFFER
+    alike: Annotated[
+        float,
+        "share of operations",
+        "a class of them has more or less in iterations that do the same",
+        "chosen: an evaluation has forward work alone",
+    ] = ALIKE
     lone_wait: Annotated[
         float, "medians", "a single wait for data is no loader's burst", "chosen: many workers"
     ] = LONE_WAIT
