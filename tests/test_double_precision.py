@@ -32,7 +32,7 @@ def noted(*types, size=64):
     return {"Input Dims": [[size, size]] * len(types), "Input type": list(types)}
 
 
-def summary_of(folder, *kernels, compiled=None):
+def summary_of(folder, *kernels, compiled=None, operator="aten::op"):
     """Of steps of 1 ms with kernels of 100 µs, each with what its operator was called with.
 
     Args:
@@ -45,7 +45,7 @@ def summary_of(folder, *kernels, compiled=None):
         for number, (name, operands) in enumerate(kernels):
             at = t + 120_000 * (number + 1)
             if operands is not None:
-                script.operator("aten::op", at, at + 9_000, operands=operands)
+                script.operator(operator, at, at + 9_000, operands=operands)
             script.op("kernel", at + 10_000, at + 110_000, (at + 1_000, at + 2_000), name=name)
     path = kineto.write(script.build(), folder / "trace.json")
     if compiled is not None:
@@ -53,6 +53,33 @@ def summary_of(folder, *kernels, compiled=None):
         document = json.loads(path.read_text())
         path.write_text(json.dumps({**document, "traceprobe": {"compiler": notes}}))
     return traceprobe.analyze(traceprobe.load(path)).ranks[0].summary
+
+
+@pytest.mark.parametrize(
+    ("kernel", "counts"),
+    [
+        ("volta_sgemm_128x128_tn", False),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", False),
+        ("void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 64>(float*)", False),
+        ("void at::native::vectorized_elementwise_kernel<4, Add<c10::BFloat16>>(int)", False),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s16816gemm_bf16_64x64>(Params)", False),
+        ("fused_kernel_0", True),
+        ("volta_dgemm_128x64_nn", True),
+        ("void vector_fft<512u, EPT<8u>>(kernel_arguments_t<unsigned int>)", True),
+    ],
+)
+def test_a_kernel_that_names_another_type_is_not_told_by_its_operator(tmp_path, kernel, counts):
+    """As of an operator that is called with labels of 64 bits, or that casts."""
+    summary = summary_of(tmp_path, (kernel, noted("float", "double")))
+    assert (summary.double_precision is not UNSET) is counts
+
+
+@pytest.mark.parametrize("operator", ["CompiledFunction", "CompiledFunctionBackward"])
+def test_a_whole_graph_tells_nothing_of_its_kernels(tmp_path, operator):
+    assert (
+        summary_of(tmp_path, (TRITON, noted("double")), operator=operator).double_precision is UNSET
+    )
+    assert summary_of(tmp_path, (TRITON, noted("double"))).double_precision is not UNSET
 
 
 def test_operators_with_tensors_of_64_bits_tell_of_compiled_kernels_too(tmp_path):

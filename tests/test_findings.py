@@ -235,6 +235,11 @@ def test_pageable_copies_matter_from_a_megabyte_on(pageable, status):
     assert outcome_of("h2d-pageable", rank) == (status, 2.5 if status == "warn" else None)
 
 
+def test_what_is_copied_in_a_capture_without_steps_may_be_a_model():
+    rank = records.rank(step(h2d=10), h2d=copies(10, megabytes=4, pageable=2**22), marked=False)
+    assert outcome_of("h2d-pageable", rank) == ("not-applicable", None)
+
+
 @pytest.mark.parametrize("h2d", [None, copies(10)])
 def test_copies_of_unknown_size_are_not_judged(h2d):
     assert outcome_of("h2d-pageable", records.rank(step(), h2d=h2d)) == ("not-applicable", None)

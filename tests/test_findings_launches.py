@@ -90,6 +90,18 @@ def test_a_compiled_program_on_a_cpu_is_not_to_be_compiled():
         assert ("`torch.compile`" in finding_of("host-overhead", rank).advice) is told
 
 
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_pauses_of_a_run_on_a_cpu_keep_no_gpu_waiting(kind):
+    host = replace(records.HOST, pause_ns=300 * MS * STEPS)
+    rank = records.rank(step(overhead=300), host=host)
+    rank = replace(rank, device=DeviceInfo(index=0, name=None, kind=kind))
+    if kind == "cpu":
+        rank = replace(rank, summary=replace(rank.summary, coverage=None))
+    finding = finding_of("host-pauses", rank)
+    assert finding.status == "fail"
+    assert any("GPU" in text for text in (finding.title, finding.advice)) is (kind == "gpu")
+
+
 def test_a_program_of_which_little_is_compiled_is_to_be_compiled():
     regions = CompiledRegions(
         regions_per_step=60.0, breaks_per_step=0.0, cost_ns=0, eager_ns=0, lines={}

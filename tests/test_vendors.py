@@ -13,6 +13,7 @@ from tests.lazy import Lazy
 from traceprobe.findings import RULES
 from traceprobe.findings.vendors import in_words_of
 from traceprobe.records.rank import DeviceInfo
+from traceprobe.verdict.no_training import why_no_training
 
 traceprobe = Lazy("traceprobe")
 
@@ -76,6 +77,16 @@ def test_findings_of_a_run_on_amd_name_nothing_of_nvidia(parts):
     for finding in find_all(evidence(on_amd(made))):
         said = [finding.title, finding.advice, finding.rule, finding.verify, *finding.evidence]
         assert [text for text in said if NVIDIAS.search(text)] == []
+
+
+@pytest.mark.parametrize("vendor", [None, "amd"])
+def test_a_cold_start_is_told_to_warm_up_with_tools_of_the_vendor(vendor):
+    made = records.rank(step(idle_host=500))
+    host = replace(made.summary.host, set_up_idle_ns=made.summary.window_ns // 2)
+    made = replace(made, summary=replace(made.summary, host=host))
+    (why,) = why_no_training([on_amd(made) if vendor else made], evidence(made).quality)
+    assert "a cold start" in why
+    assert ("Nsight" in why) is (vendor is None)
 
 
 def test_advice_differs_where_amd_has_something_else():

@@ -8,7 +8,7 @@ from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.formatting import duration, percent
 from traceprobe.records.report import Status
-from traceprobe.verdict.no_training import WARM_UP, cold_share
+from traceprobe.verdict.no_training import cold_share, warm_up
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -41,5 +41,5 @@ def cold_start(evidence: Evidence) -> Answer:
                 for calls in (known if status != "pass" else [])
             ),
         ],
-        advice="" if status == "pass" else f"Run a few steps first: {WARM_UP}.",
+        advice="" if status == "pass" else f"Run a few steps first: {warm_up(evidence.ranks)}.",
     )

@@ -20,9 +20,10 @@ from traceprobe.verdict.thresholds import FIXED
     title="Kernels compute in double precision",
     definition="Duration of the kernels of forward and backward pass that compute with 64 bits: a "
     "tensor of more than one element is of that type among those of the operator that launched "
-    "them, where the trace has types, or their name says so, or the recording noted that of a "
-    "compiled kernel. The saving is all of it at most, since casts go away altogether; without "
-    "types and notes fused kernels add theirs, whose names do not show it.",
+    "them, where the trace has types and their name says no other, or their name says so, or the "
+    "recording noted that of a compiled kernel. The saving is all of it at most, since casts go "
+    "away altogether; without types and notes fused kernels add theirs, whose names do not show "
+    "it.",
     verify="No operator has inputs of type `double`; the kernels take half the time or less.",
     of_gpu=True,
 )

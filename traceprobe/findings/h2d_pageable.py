@@ -32,6 +32,8 @@ def h2d_pageable(evidence: Evidence) -> Answer:
     pageable = sum(c.pageable_bytes for c in copies)
     if not size:
         return not_applicable("no host-to-device copies of known size")
+    if not evidence.has_steps:
+        return not_applicable("no steps: what is copied may be a model, and no batch")
     warned = pageable / steps >= FIXED.pageable_bytes
     handed = handing_over_ms(evidence)
     most = handed + (evidence.hideable_ms("h2d") + evidence.unseen_ms()) * pageable / size

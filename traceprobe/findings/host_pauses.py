@@ -23,6 +23,7 @@ from traceprobe.replay.scenario import Changes
 @rule(
     "host-pauses",
     title="The host does something else, and the GPU waits",
+    title_on_cpu="The program does something else between the operators",
     definition="Idle time per step (part of `idle_host`) in long stretches in which no thread that "
     "launches work makes a call or runs an operator, and in which no batch is waited for: before "
     "the backward pass or the update of a step, after results were copied to the host, or before a "
@@ -49,8 +50,9 @@ def host_pauses(evidence: Evidence) -> Answer:
         evidence.saving(evidence.spared_ms(ms), "idle_host"),
         SEE
         if by_threads(evidence)
-        else f"{where}: move that work off the step, into another thread or process, do it less "
-        f"often, or on the GPU.{_compiles(evidence)}",
+        else f"{where}: move that work off the step, into another thread or process, "
+        f"{'or do it less often' if evidence.on_cpu else 'do it less often, or on the GPU'}."
+        f"{_compiles(evidence)}",
         sites,
         Changes(removed=frozenset({"pauses"})),
     )

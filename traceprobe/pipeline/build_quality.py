@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from traceprobe.findings.profiler_distortion import REMEASURE
+from traceprobe.findings.profiler_distortion import REMEASURE, REMEASURE_ON_CPU
 from traceprobe.pipeline.rank_numbers import overruled_ranks
 from traceprobe.pipeline.trace_part import Lost, TracePart
 from traceprobe.records.ablation import Ablation
@@ -80,6 +80,8 @@ def with_warnings(
     verdict: Verdict,
     profiled: frozenset[str],
     ablation: Ablation | None,
+    *,
+    on_cpu: bool,
 ) -> Quality:
     """Add what only the verdict shows to matter."""
     warnings = {}
@@ -87,7 +89,8 @@ def with_warnings(
         marks = ", ".join(sorted(profiled & HEAVY))
         warnings["observer-effect"] = (
             f"Overhead decides this verdict, and the trace records {marks}: a profiler that does "
-            f"so slows the host, often more than the run itself does. {REMEASURE}"
+            "so slows the host, often more than the run itself does. "
+            f"{REMEASURE_ON_CPU if on_cpu else REMEASURE}"
         )
     if quality.events_lost:
         warnings["events-lost"] = (

@@ -38,6 +38,7 @@ from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.verdict.confidence import RANK_DOUBTS
 from traceprobe.verdict.late_loader import with_late_loader
 from traceprobe.verdict.links import links
+from traceprobe.verdict.no_training import runs_on_cpu
 from traceprobe.verdict.other_conditions import other_conditions
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
 from traceprobe.version import __version__
@@ -99,7 +100,13 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         return build_quality(kept, lost, records, unprofiled_ms, elsewhere, doubts, timed.recording)
 
     found = judgement(kept, ranks, together, timed, qualities, profiled, options)
-    quality = with_warnings(found.quality, found.verdict, profiled, options.ablation)
+    quality = with_warnings(
+        found.quality,
+        found.verdict,
+        profiled,
+        options.ablation,
+        on_cpu=runs_on_cpu(found.ranks),
+    )
     workload, held = _workload(kept), _memory(kept)
     hardware = _roofline(kept, found.ranks, ranks.operators, quality, workload, options)
     effect = found.quality.observer_effect

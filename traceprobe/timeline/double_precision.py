@@ -1,7 +1,8 @@
 """Kernels of forward and backward pass that compute with numbers of 64 bits.
 
 An operator says so where its sizes were recorded: one of its tensors has such elements, more than
-one of them. PyTorch notes that of compiled kernels too (Triton's, from 2.6). Else names do:
+one of them. PyTorch notes that of compiled kernels too (Triton's, from 2.6). It says nothing of
+kernels that name another type, nor of one kernel of a whole compiled graph. Names do, too:
 PyTorch's kernels begin the arguments of their templates with the type that they compute in, or end
 a lambda with it, libraries write `dgemm` or `d884`. Types further on, and in lists and options, are
 of numbers that a kernel was launched with, as the learning rate of an optimizer in any precision.
@@ -33,6 +34,13 @@ _NAMED = re.compile(
     r"<(?:(?:\(int\))?\d+, )*(?:c10::complex<)?double[,>]|lambda\(double[,)]"
     r"|(?<![a-z])dgem[mv]|d884gemm|f64f64",
 )
+_OTHERWISE = re.compile(
+    r"<(?:(?:\(int\))?\d+, )*(?:c10::complex<)?"
+    r"(?:float|c10::Half|c10::BFloat16|__half|__nv_bfloat16)[,>]|lambda\((?:float|c10::Half|c10::BFloat16)[,)]"
+    r"|(?<![a-z])[sh]gem[mv]|[sh](?:884|1688|16816)gemm|tf32f32|(?<!f)f16f16|bf16bf16",
+)
+"""Names of kernels that compute with fewer bits."""
+_GRAPH = re.compile(r"CompiledFunction|Torch-Compiled")
 _PHASES = [int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE)]
 
 
@@ -72,7 +80,9 @@ def double_kernels(
     known = frozenset(noted or ())
     each = [names[number] for number in distinct.tolist()]
     named = [name in known or _NAMED.search(name) is not None for name in each]
-    double = np.array(named, dtype=np.bool_)[of_row] | _called(rows, operators, operands)
+    other = np.array([_OTHERWISE.search(name) is not None for name in each], dtype=np.bool_)
+    called = _called(rows, operators, operands, names) & ~other[of_row]
+    double = np.array(named, dtype=np.bool_)[of_row] | called
     if not double.any():
         return DoubleKernels({}, [])
     typed = noted is not None or bool((operators["operands"] != UNKNOWN).any())
@@ -89,13 +99,20 @@ def double_kernels(
     return DoubleKernels(by_class, chosen.tolist(), typed)
 
 
-def _called(rows: pl.DataFrame, operators: pl.DataFrame, operands: Sequence[Operands]) -> Bools:
+def _called(
+    rows: pl.DataFrame,
+    operators: pl.DataFrame,
+    operands: Sequence[Operands],
+    names: Sequence[str],
+) -> Bools:
     """Which kernels were launched by operators with tensors of 64 bits."""
     found = [number for number, each in enumerate(operands) if _has_double(each)]
     if not found:
         return np.zeros(len(rows), dtype=np.bool_)
     at = launching_rows(rows, operators)
+    graphs = [n for n in operators["name"].unique().to_list() if _GRAPH.match(names[n])]
     double = np.isin(operators["operands"].to_numpy(), found)
+    double &= ~np.isin(operators["name"].to_numpy(), graphs)
     called: Bools = (at != UNKNOWN) & double[np.maximum(at, 0)]
     return called
 

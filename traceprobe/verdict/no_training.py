@@ -16,10 +16,8 @@ from traceprobe.records.rank import LongIterations, Rank
 from traceprobe.records.report import Quality
 from traceprobe.verdict.thresholds import FIXED
 
-WARM_UP = (
-    "let it warm up before the capture begins (`schedule(wait=1, warmup=2, active=6)`, "
-    "or with Nsight Systems `--capture-range=cudaProfilerApi`)"
-)
+_WARM_UP = "let it warm up before the capture begins (`schedule(wait=1, warmup=2, active=6)`"
+_WITH_NSIGHT = ", or with Nsight Systems `--capture-range=cudaProfilerApi`"
 
 
 def why_no_training(ranks: Sequence[Rank], quality: Quality) -> list[str]:
@@ -47,9 +45,15 @@ def why_no_training(ranks: Sequence[Rank], quality: Quality) -> list[str]:
         most = max(map(cold_share, cold))
         missing.append(
             f"{_of(cold, ranks)}{percent(most, 0)} of the time is a cold start, in which the GPU "
-            f"waits until it is set up: {WARM_UP}"
+            f"waits until it is set up: {warm_up(cold)}"
         )
     return missing
+
+
+def warm_up(ranks: Sequence[Rank]) -> str:
+    """What to do about a cold start, as the end of a sentence."""
+    by_nvidia = all(rank.device.vendor != "amd" for rank in ranks)
+    return f"{_WARM_UP}{_WITH_NSIGHT if by_nvidia else ''})"
 
 
 def unrecorded_ranks(ranks: Sequence[Rank], quality: Quality) -> list[Rank]:
