@@ -84,6 +84,7 @@ OPTIONAL = {
     ("Summary", "forward_only"),
     ("HostActivity", "loader_in_workers"),
     ("HostActivity", "updates"),
+    ("Summary", "logits"),
     ("Summary", "masked_attention"),
     ("Summary", "repeated_collectives"),
     ("Summary", "unused_gradients"),

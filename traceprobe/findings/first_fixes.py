@@ -27,6 +27,7 @@ SUBJECTS = {
     "cpu-oversubscribed": "compute",
     "data-parallel": "overhead",
     "dense-embedding": "compute",
+    "large-logits": "compute",
     "data-wait": "io",
     "ddp-buckets": "communication",
     "double-precision": "compute",

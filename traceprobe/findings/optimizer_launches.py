@@ -18,7 +18,7 @@ from traceprobe.verdict.thresholds import FIXED
 
 @rule(
     "optimizer-launches",
-    title="The optimizer launches many small kernels",
+    title="The optimizer launches many kernels",
     definition="Kernels per step in the optimizer, where of those with most time less than half is "
     "a fused optimizer's by its name, or where it updates 64 groups of parameters and more one "
     "after the other. Where names show its update, those before its first kernel "

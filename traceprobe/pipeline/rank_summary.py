@@ -24,6 +24,7 @@ from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.double_precision import DoublePrecision
 from traceprobe.records.embedding_table import MOST_TABLES, EmbeddingTable
 from traceprobe.records.forward_only import ForwardOnly
+from traceprobe.records.logits import Logits
 from traceprobe.records.masked_attention import MaskedAttention
 from traceprobe.records.repeated_backward import RepeatedBackward
 from traceprobe.records.repeated_collectives import RepeatedCollectives
@@ -46,6 +47,7 @@ from traceprobe.timeline.double_precision import double_kernels
 from traceprobe.timeline.embedding_tables import embedding_tables
 from traceprobe.timeline.forward_only import forward_only
 from traceprobe.timeline.intervals import Intervals, count_begun
+from traceprobe.timeline.logits import logits
 from traceprobe.timeline.masked_attention import masked_attention
 from traceprobe.timeline.micro_batches import micro_batches
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
@@ -118,6 +120,7 @@ def rank_summary(
         double_precision=UNSET if on_cpu else _double_precision(account, inside, trace),
         embedding_tables=UNSET if on_cpu else _embedding_tables(account, trace),
         forward_only=UNSET if on_cpu else _forward_only(account, inside, trace),
+        logits=UNSET if on_cpu else _logits(account, inside, trace),
         masked_attention=UNSET if on_cpu else _masked_attention(account, inside, trace),
         micro_batches=UNSET if on_cpu else _micro_batches(account, chosen),
         repeated_backward=UNSET if on_cpu else _repeated_backward(account, inside, trace),
@@ -232,6 +235,18 @@ def _attention(
         class_ns=found.ns,
         fused_ns=found.fused_ns,
         hidden_ns=found.hidden_ns,
+    )
+
+
+def _logits(account: DeviceTimeline, inside: pl.DataFrame, trace: Trace) -> Logits | UnsetType:
+    found = logits(inside, account.process.operators, trace.names, trace.operands)
+    if found is None:
+        return UNSET
+    return Logits(
+        classes=found.classes,
+        positions=found.positions,
+        total_ns=found.ns,
+        products_ns=found.products_ns,
     )
 
 

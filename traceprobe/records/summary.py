@@ -17,6 +17,7 @@ from traceprobe.records.gpu_metrics import GpuMetrics
 from traceprobe.records.host_activity import HostActivity
 from traceprobe.records.kernel_counters import KernelCounters
 from traceprobe.records.launches import KernelSequence, Launches
+from traceprobe.records.logits import Logits
 from traceprobe.records.masked_attention import MaskedAttention
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.operator_calls import OperatorCalls
@@ -217,6 +218,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     forward_only: ForwardOnly | msgspec.UnsetType = msgspec.UNSET
     """Not there where a backward pass goes through all forward work that has numbers of autograd,
     and in older reports."""
+    logits: Logits | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no loss over many classes is known, and in older reports."""
     masked_attention: MaskedAttention | msgspec.UnsetType = msgspec.UNSET
     """Not there where no fused attention is known to read a mask, and in older reports."""
     micro_batches: int | msgspec.UnsetType = msgspec.UNSET
@@ -294,6 +297,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from table.problems()
         if self.forward_only is not msgspec.UNSET:
             yield from self.forward_only.problems()
+        if self.logits is not msgspec.UNSET:
+            yield from self.logits.problems()
         if self.masked_attention is not msgspec.UNSET:
             yield from self.masked_attention.problems()
         if self.micro_batches is not msgspec.UNSET and self.micro_batches < 2:
