@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from tests import records
 from tests.evidence import evidence, finding_of
-from traceprobe import findings
+from traceprobe.findings.rule import RULES
 from traceprobe.model.operands import Operand
 from traceprobe.records.embedding_table import EmbeddingTable
+from traceprobe.records.operator_calls import OperatorPace
 from traceprobe.timeline.embedding_tables import embedding_tables
 
 ROWS, WIDTH, USED, STEPS = 1_000_000, 64, 5_000, 3
@@ -85,11 +86,21 @@ def test_what_goes_to_rows_that_no_lookup_used_can_be_saved():
     assert "sparse=True" in finding.advice
 
 
+def test_filling_gradients_with_zeros_is_needless_too():
+    made = records.rank({"idle_host": 20, "backward": 40, "optimizer": 40})
+    tables = rank().summary.embedding_tables
+    seen = evidence(replace(made, summary=replace(made.summary, embedding_tables=tables)))
+    filling = {"aten::fill_": OperatorPace(1.0, 9.0, 1.0, 10.0)}
+    finding, changes = RULES["dense-embedding"].examine(replace(seen, called=lambda: filling))
+    assert finding.saving_ms_per_step == pytest.approx(50 * 0.999 * 0.98)
+    assert changes.speedup["backward"] == pytest.approx(40 / (40 - 10 * 0.979), rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("tables", "sparse"), [(1, True), (12, True), (13, False)], ids=lambda value: str(value)
 )
 def test_many_tables_would_merge_rows_for_longer_than_they_save(tables, sparse):
-    changes = findings.RULES["dense-embedding"].examine(evidence(rank(tables)))[1]
+    changes = RULES["dense-embedding"].examine(evidence(rank(tables)))[1]
     assert (changes is not None) is sparse
     assert ("sparse=True" in finding_of("dense-embedding", rank(tables)).advice) is sparse
 

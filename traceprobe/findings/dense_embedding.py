@@ -14,6 +14,7 @@ from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 SPARSE = "Make the gradient hold the rows that were looked up: `nn.Embedding(..., sparse=True)`"
+FILL = "aten::fill_"
 _TAKES_SPARSE = ("Adagrad", "SGD")
 FUSED = (
     "`torch.optim` merges the rows of each table on its own, so for many tables take kernels that "
@@ -26,8 +27,9 @@ FUSED = (
     "dense-embedding",
     title="Whole tables of embeddings are updated for a few rows",
     definition="Exclusive time of the optimizer's kernels, times the part of all gradients that is "
-    "of tables of which a step looks up a tenth of the rows or less, less those rows. A table that "
-    "a product reads, too, does not count. The saving is all of it. Only recorded shapes show it.",
+    "of tables of which a step looks up a tenth of the rows or less, less those rows; the same of "
+    "the time that `aten::fill_` takes. A table that a product reads, too, does not count. The "
+    "saving is all of it. Only recorded shapes show it.",
     verify="`partition_ns.optimizer` falls. `aten::embedding_dense_backward` is gone.",
     of_gpu=True,
 )
@@ -39,29 +41,41 @@ def dense_embedding(evidence: Evidence) -> Answer:
         return not_applicable(
             "no table of embeddings is known to get a dense gradient for few rows"
         )
-    optimizer = evidence.exclusive_ms("optimizer")
+    optimizer, filling = evidence.exclusive_ms("optimizer"), _filling_ms(evidence)
     needless = sum(table.part * (1 - _used(table)) for table in tables)
-    ms = optimizer * needless
+    updating, filled = optimizer * needless, filling * needless
+    ms = updating + filled
     count = sum(table.tables for table in tables)
-    usual = ms - count * FIXED.merged_rows_ms
-    few = 2 * usual > ms  # merging takes less than it leaves
+    usual = updating - count * FIXED.merged_rows_ms
+    few = 2 * usual > updating  # merging takes less than it leaves
     largest = max(tables, key=lambda table: table.rows)
     return Answer(
         evidence.flag(ms),
         [
-            f"{evidence.amount(ms)} of the optimizer's {evidence.amount(optimizer)} go to rows "
-            f"that no lookup used, {percent(needless)} of all gradients",
+            f"{evidence.amount(updating)} of the optimizer's {evidence.amount(optimizer)} go to "
+            f"rows that no lookup used, {percent(needless)} of all gradients",
+            f"{evidence.amount(filled)} to filling their gradients with zeros" if filled else "",
             f"{counted(count, 'table')} with dense gradients, the largest of {largest.rows:,} "
             f"rows, of which a step looks up {round(largest.looked_up):,} at most",
         ],
-        evidence.saving(ms, "optimizer"),
+        evidence.saving(ms, "optimizer", "backward"),
         _advice(evidence, few=few),
-        changes=Changes(
-            speedup={"optimizer": factor_without(usual, optimizer)}, margin=FIXED.usual_margin
-        )
-        if few
-        else None,
+        changes=_changes(evidence, usual, filled) if few else None,
     )
+
+
+def _filling_ms(evidence: Evidence) -> float:
+    """What it takes to fill tensors with zeros: those of dense gradients, above all."""
+    return evidence.operators[FILL].device_ms if FILL in evidence.operators else 0.0
+
+
+def _changes(evidence: Evidence, updating: float, filling: float) -> Changes:
+    """Optimizer and backward pass faster by so much."""
+    faster = {"optimizer": factor_without(updating, evidence.exclusive_ms("optimizer"))}
+    backward = evidence.busy_ms("backward")
+    if 0 < filling < backward:
+        faster["backward"] = factor_without(filling, backward)
+    return Changes(speedup=faster, margin=FIXED.usual_margin)
 
 
 def _few_used(rank: Rank) -> list[EmbeddingTable]:

@@ -31,6 +31,10 @@ _LOADING = (
     "epoch that begins"
 )
 _ALIVE = ", whose workers then have to start (`persistent_workers=True` keeps them)"
+_STARTS = (
+    "Keep the loader's workers (`persistent_workers=True`): they start anew with each epoch. Load "
+    "what another loader loads there, as of an evaluation, with workers, or less often."
+)
 _FORWARD = (
     "They run forward work without a backward pass: evaluation, or rollouts. Evaluate less often, "
     "on fewer batches, or in another process; play rollouts in more environments at once."
@@ -195,8 +199,10 @@ def _advice(evidence: Evidence, found: LongIterations, fills: Sequence[str], uns
             return _ADVICE[name]
         if name == "idle_data_wait":
             loader = evidence.loader
-            started = loader is None or (loader.workers > 0 and not loader.persistent_workers)
-            return f"{_LOADING}{_ALIVE if started else ''}."
+            if loader is None:
+                return f"{_LOADING}{_ALIVE}."
+            starts = loader.workers > 0 and not loader.persistent_workers
+            return _STARTS if starts else f"{_LOADING}."
         if name == "forward" and name in work and "backward" not in work:
             return _FORWARD
     return _UNKNOWN if unsaved and not found.once else _OTHER
