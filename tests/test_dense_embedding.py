@@ -59,6 +59,17 @@ def test_other_tables_are_none(calls):
     assert found(calls) == []
 
 
+def test_a_parameter_that_is_seldom_used_does_not_multiply_tables():
+    seldom = ("torch::autograd::AccumulateGrad", (3, 3))
+    names = [*(each for each in USUAL for _ in range(8)), seldom]
+    (table,) = found([*names, *[("torch::autograd::AccumulateGrad", (7,))] * 8])
+    assert table.tables == 1
+
+
+def test_a_table_of_a_product_of_batches_is_tied_too():
+    assert found([*USUAL, ("aten::bmm", (1, 100, WIDTH), (1, *TABLE[::-1]))]) == []
+
+
 def test_tables_of_one_shape_are_counted():
     calls = [*(each for each in USUAL for _ in range(3) if each[1] != LINEAR), GRADIENTS[1]]
     (table,) = found(calls)
@@ -103,6 +114,13 @@ def test_many_tables_would_merge_rows_for_longer_than_they_save(tables, sparse):
     changes = RULES["dense-embedding"].examine(evidence(rank(tables)))[1]
     assert (changes is not None) is sparse
     assert ("sparse=True" in finding_of("dense-embedding", rank(tables)).advice) is sparse
+
+
+def test_what_micro_batches_look_up_counts_together():
+    made = rank(looked_up=0.03 * ROWS)
+    assert finding_of("dense-embedding", made).status == "warn"
+    made = replace(made, summary=replace(made.summary, micro_batches=4))
+    assert finding_of("dense-embedding", made).status == "not-applicable"
 
 
 @pytest.mark.parametrize(("ms", "status"), [(6, "warn"), (5, "pass")])

@@ -281,6 +281,14 @@ def test_an_only_window_begins_no_earlier_than_its_range_or_than_earlier_work_ha
     assert windows_of(analyze(busy)) == {0: (460, 1_200)}
 
 
+def test_an_only_window_has_no_part_in_workers_that_start():
+    script = Script()
+    script.range("step 0", 0, 10 * PITCH).range("data_loading", 100, 9_000)
+    script.op("kernel", 9_200, 10 * PITCH, (9_100, 9_110))
+    ((begin, end),) = windows_of(analyze(script)).values()
+    assert end - begin == 10 * PITCH - 9_200
+
+
 def test_steps_that_would_take_no_time_keep_their_windows():
     script = Script()
     for k in range(2):

@@ -675,8 +675,12 @@ def test_an_update_among_micro_batches_is_no_extra_work():
 
 @pytest.mark.parametrize(
     ("lengths", "status"),
-    [((4, 5, 4, 8, 5, 4, 8, 5, 4), "pass"), ((4, 4, 4, 8, 4, 4, 8, 4, 4), "warn")],
-    ids=["any length", "two of them"],
+    [
+        ((4, 5, 4, 8, 5, 4, 8, 5, 4), "pass"),
+        ((4, 4, 4, 8, 4, 4, 8, 4, 4), "warn"),
+        ((4, 5, 4, 8, 4, 4, 5, 8, 4, 5, 4, 8, 4, 4), "warn"),
+    ],
+    ids=["any length", "two of them", "every fourth"],
 )
 def test_iterations_of_any_length_do_no_extra_work(lengths, status):
     """As episodes are: the longer ones do the same more often, and the others differ, too."""

@@ -18,7 +18,7 @@ import traceprobe
 from tests.builders import generated, memory, nsight
 from tests.builders.generated import runs
 from tests.builders.scenario import PID
-from traceprobe.model.accounting import UNRECORDED
+from traceprobe.model.accounting import LONE_WAIT, UNRECORDED
 from traceprobe.model.codes import Kind
 from traceprobe.model.taxonomy import BUSY, Phase
 from traceprobe.timeline import phases
@@ -143,7 +143,8 @@ class Walk:
         until = [o for o in self.ops if self.earlier(o, k + 1, begin)]
         copies = [o["t0"] for o in until if not self.earlier(o, k, begin)]
         knows = [t for t in range(first, begin) if self.host_waits(t) or t in copies]
-        if not knows or begin - knows[0] <= UNRECORDED * (end - begin):
+        least, most = (times * (end - begin) for times in (UNRECORDED, LONE_WAIT))
+        if not knows or not least < begin - knows[0] < most:
             return found
         return {k: (knows[0], end)}
 

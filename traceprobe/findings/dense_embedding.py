@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence, factor_without
 from traceprobe.findings.optimizer_forms import optimizers
@@ -14,6 +17,7 @@ from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 SPARSE = "Make the gradient hold the rows that were looked up: `nn.Embedding(..., sparse=True)`"
+_WITHOUT = " Sparse gradients take no `weight_decay`, no `fused=True` and no `clip_grad_norm_`."
 FILL = "aten::fill_"
 _TAKES_SPARSE = ("Adagrad", "SGD")
 FUSED = (
@@ -35,14 +39,13 @@ FUSED = (
 )
 def dense_embedding(evidence: Evidence) -> Answer:
     """Updates of rows that no lookup used."""
-    rank = max(evidence.ranks, key=_part, default=None)
-    tables = [] if rank is None else _few_used(rank)
+    tables = max(map(_few_used, evidence.ranks), key=_needless, default=[])
     if not tables:
         return not_applicable(
             "no table of embeddings is known to get a dense gradient for few rows"
         )
     optimizer, filling = evidence.exclusive_ms("optimizer"), _filling_ms(evidence)
-    needless = sum(table.part * (1 - _used(table)) for table in tables)
+    needless = _needless(tables)
     updating, filled = optimizer * needless, filling * needless
     ms = updating + filled
     count = sum(table.tables for table in tables)
@@ -50,7 +53,7 @@ def dense_embedding(evidence: Evidence) -> Answer:
     few = 2 * usual > updating  # merging takes less than it leaves
     largest = max(tables, key=lambda table: table.rows)
     return Answer(
-        evidence.flag(ms),
+        evidence.flag(ms if few or count > 1 else 0.0),  # one is merged, whatever updates it
         [
             f"{evidence.amount(updating)} of the optimizer's {evidence.amount(optimizer)} go to "
             f"rows that no lookup used, {percent(needless)} of all gradients",
@@ -79,12 +82,16 @@ def _changes(evidence: Evidence, updating: float, filling: float) -> Changes:
 
 
 def _few_used(rank: Rank) -> list[EmbeddingTable]:
-    tables = rank.summary.embedding_tables
-    return [] if tables is UNSET else [t for t in tables if _used(t) <= FIXED.few_rows]
+    """Tables of which a step looks up few rows, with what all its micro-batches look up."""
+    tables, passes = rank.summary.embedding_tables, rank.summary.micro_batches or 1
+    of_steps = [] if tables is UNSET else tables
+    found = [replace(table, looked_up=passes * table.looked_up) for table in of_steps]
+    return [table for table in found if _used(table) <= FIXED.few_rows]
 
 
-def _part(rank: Rank) -> float:
-    return sum(table.part for table in _few_used(rank))
+def _needless(tables: Sequence[EmbeddingTable]) -> float:
+    """Part of all gradients that is of rows that no lookup used."""
+    return sum(table.part * (1 - _used(table)) for table in tables)
 
 
 def _used(table: EmbeddingTable) -> float:
@@ -100,4 +107,5 @@ def _advice(evidence: Evidence, *, few: bool) -> str:
     takes = any(name in _TAKES_SPARSE for name in names)
     other = "" if takes else ", and an optimizer for it (`torch.optim.SparseAdam`, SGD, Adagrad)"
     shared = " Where ranks share out a batch, shard the table instead (TorchRec): DDP sums dense "
-    return f"{SPARSE}{other}.{shared + 'gradients.' if evidence.run is not None else ''}"
+    shared = f"{shared}gradients." if evidence.run is not None else ""
+    return f"{SPARSE}{other}.{_WITHOUT}{shared}"

@@ -11,6 +11,10 @@ ADVICE = (
     "Use the layout that tensor cores read: `model.to(memory_format=torch.channels_last)`, and the "
     "same for every batch. For volumes it is `channels_last_3d`."
 )
+_OF_SEQUENCES = (
+    "Sequences have no such layout, so make them images of height 1 (`x.unsqueeze(2)`, "
+    "`nn.Conv2d(..., kernel_size=(1, k))`). "
+)
 _BATCH_NORM = r"batch_norm_(collect_statistics|transform_input|backward)_kernel"
 """PyTorch's for NCHW, whose threads read one channel after the other; those of the other layout are
 called `…_channels_last_kernel`."""
@@ -46,6 +50,13 @@ def memory_format(evidence: Evidence) -> Answer:
         status,
         [f"{evidence.amount(ms)} in kernels that convert NCHW to NHWC or back"],
         evidence.saving(most, "layout", "other") if status == "warn" else None,
-        ADVICE + ADVICE_AMD if evidence.vendor == "amd" else ADVICE,
+        _advice(evidence),
         changes=evidence.faster(min(usual, most), FIXED.fusion_margin),
     )
+
+
+def _advice(evidence: Evidence) -> str:
+    """The layout, for convolutions of images or of sequences."""
+    flat = "aten::conv1d" in evidence.operators and "aten::conv2d" not in evidence.operators
+    of_amd = ADVICE_AMD if evidence.vendor == "amd" else ""
+    return f"{_OF_SEQUENCES if flat else ''}{ADVICE}{of_amd}"

@@ -14,7 +14,9 @@ _SERVERS = (
     (re.compile(r"lmdeploy(::|/|\.)"), "LMDeploy"),
 )
 """How operators and files begin that only one of them has."""
-_TRAINS = re.compile(r"autograd::engine::|backward|Optimizer\.(step|zero_grad)", re.IGNORECASE)
+_TRAINS = re.compile(
+    r"autograd::engine::|backward|Optimizer\.(step|zero_grad)|[wd]grad|multi_?tensor", re.IGNORECASE
+)
 _MAY_TRAIN = re.compile(r"(cuda|hip)GraphLaunch")
 """Graphs replay whatever was captured, without an operator."""
 _OPERATOR = "aten::"
@@ -43,6 +45,7 @@ def warn_of_inference(names: Iterable[str], quality: Quality) -> None:
     elif has_operators and not may_train and "truncated-file" not in quality.warnings:
         quality.warn(
             "inference",
-            "No backward pass and no update is in this trace: it is of inference, of an evaluation "
-            "or of a benchmark, and what is said of training loops is not about it.",
+            "No backward pass of autograd and no update by an optimizer is in this trace: it is of "
+            "inference, of an evaluation or of a benchmark, unless the program computes gradients "
+            "by itself, and what is said of training loops is not about it.",
         )

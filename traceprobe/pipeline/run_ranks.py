@@ -78,11 +78,14 @@ class RunRanks(msgspec.Struct, frozen=True):
                 yield replay
 
     def called_by_latest_host(self) -> dict[str, OperatorPace]:
-        """Operators by name, of the rank that its host holds up most; empty without."""
+        """Operators by name, of the rank that its host holds up most; empty without.
+
+        They are those of all its iterations, long ones too.
+        """
         idle = [rank.summary.partition_ns["idle_host"] or 0 for rank in self.regular]
         place = idle.index(max(idle))
-        listed = self.regular_details[place].packed.operators()
-        steps = self.regular[place].summary.steps
+        listed = self.details[place].packed.operators()
+        steps = self.every[place].summary.steps
         return {} if listed is UNSET else {each.name: pace(each, steps) for each in listed}
 
     def with_mean_step(self, step_ms: float | None, notable: float) -> RunRanks:

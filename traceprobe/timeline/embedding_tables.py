@@ -9,7 +9,7 @@ of many language models, has a gradient of all rows in any case.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import msgspec
@@ -63,24 +63,31 @@ def embedding_tables(
         elif name in _DENSE:
             widths |= {shape[-1] for shape in shapes[:1] if shape}
         elif multiplies(name):
-            multiplied |= {tuple(sorted(shape)) for shape in shapes}
+            multiplied |= {tuple(sorted(n for n in shape if n > 1)) for shape in shapes}
+    passes = _passes(gradients)
     everything = sum(count * prod(shape) for shape, count in gradients.items())
     found = [
         EmbeddingTable(
             rows=shape[0],
             width=shape[1],
-            tables=round(gradients[shape] / min(gradients.values())),
+            tables=max(round(gradients[shape] / passes), 1),
             looked_up=rows / gradients[shape],
             part=gradients[shape] * prod(shape) / everything,
         )
         for shape, rows in looked_up.items()
         if len(shape) == 2
-        and min(shape) > 0
+        and min(shape) > 1
         and shape[1] in widths
         and gradients[shape]
         and tuple(sorted(shape)) not in multiplied
     ]
     return sorted(found, key=lambda table: (-table.part, table.rows))
+
+
+def _passes(gradients: Mapping[tuple[int, ...], int]) -> int:
+    """Backward passes: how often gradients of most shapes are summed up, at least."""
+    times = Counter(gradients.values())
+    return min((each for each in times if times[each] == max(times.values())), default=1)
 
 
 def _shapes(operands: Operands) -> list[tuple[int, ...]]:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from traceprobe.formatting import counted, percent
 from traceprobe.model.accounting import (
     LAUNCHED_BEFORE,
+    LONE_WAIT,
     MIN_COVERAGE,
     SKIPPED_AS_BEGUN,
     SKIPPED_AS_EMPTY,
@@ -134,8 +135,9 @@ def with_beginnings(
     if len(index) == 1:
         known = np.concatenate([t0[iteration == index[0]], waits.t0[waits.t1 > edges[0] - own[0]]])
         own = np.minimum(own, max(edges[0] - int(known.min()), 0))
-        small = own[0] <= UNRECORDED * np.diff(edges)[0]
-        return windows if small else replace(windows, edges=edges - [own[0], 0])
+        part = own[0] / np.diff(edges)[0]  # what is very long is a loader that starts
+        usual = UNRECORDED < part < LONE_WAIT
+        return replace(windows, edges=edges - [own[0], 0]) if usual else windows
     if np.median(own[1:]) <= UNRECORDED * np.median(np.diff(edges)[:-1]):
         return windows
     own[0] = min(own[0], own[1:].max())

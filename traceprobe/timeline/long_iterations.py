@@ -123,9 +123,10 @@ def long_iterations(
     long = working if working.any() else long
     if not working.any() and _has_longer_input(account, used, long):
         return None
-    if _are_of_any_length(counts, length, long):
-        return None
     windows, rest = used[long], used[~long]
+    every = _period(account.index[windows], account.index[used])
+    if every is None and _are_of_any_length(counts, length, long):
+        return None
     extra_ns = round(float(length[long].sum() - long.sum() * length[~long].mean()))
     if extra_ns <= 0:  # they work more, and wait so much less
         return None
@@ -143,7 +144,7 @@ def long_iterations(
     }
     return LongIterations(
         windows=windows,
-        every=_period(numbers, account.index[used]),
+        every=every,
         extra={name: ns for name, ns in more.items() if ns > 0},
         more_work={
             name: round(float(n[long].sum() - long.sum() * n[~long].mean()))
