@@ -32,7 +32,7 @@ FUSED = (
     title="Whole tables of embeddings are updated for a few rows",
     definition="Exclusive time of the optimizer's kernels, times the part of all gradients that is "
     "of tables of which a step looks up a tenth of the rows or less, less those rows; the same of "
-    "the time that `aten::fill_` takes. A table that a product reads, too, does not count. The "
+    "the time that filling tensors takes. A table that a product reads, too, does not count. The "
     "saving is all of it. Only recorded shapes show it.",
     verify="`partition_ns.optimizer` falls. `aten::embedding_dense_backward` is gone.",
     of_gpu=True,
