@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from tests.report_factory import MS, make_rank
-from traceprobe.model.taxonomy import BUSY, PARTITION
+from traceprobe.model.taxonomy import BUSY, LEVELS, PARTITION
 from traceprobe.records.host_activity import HostActivity
+from traceprobe.records.packed import Table
 from traceprobe.records.rank import Rank, StepMarker
 from traceprobe.records.report import Quality
 from traceprobe.records.run import Run
 from traceprobe.records.summary import Communication, HostToDevice
+from traceprobe.records.tree import COLUMNS, Tree
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.confidence import terms as confidence_terms
 from traceprobe.verdict.correction import correct
@@ -100,6 +103,16 @@ def copies(
         gbps=10.0 if megabytes else None,
         pageable_bytes=pageable * STEPS,
     )
+
+
+def with_optimizer(made: Rank, name: str) -> Rank:
+    """The rank, whose trace names its optimizer so; not at all if the name is empty."""
+    tree = Tree(
+        levels=list(LEVELS),
+        names=[f"Optimizer.step#{name}.step"] if name else [],
+        nodes=Table.of({column: np.zeros(0, dtype=np.int64) for column in COLUMNS}),
+    )
+    return replace(made, tree=tree)
 
 
 def host(**changes: Any) -> HostActivity:

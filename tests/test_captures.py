@@ -147,6 +147,9 @@ def test_a_server_that_answers_requests_is_called_one(tmp_path, trains):
         ("autograd::engine::evaluate_function: MmBackward0", False),
         ("Optimizer.step#SGD.step", False),
         ("cudaGraphLaunch", False),  # it may replay a step of training
+        ("hipGraphLaunch", False),
+        ("Optimizer.zero_grad#SGD.zero_grad", False),
+        ("MyBACKWARD", False),
         ("cutlass_tensorop_bf16_s16816wgrad_optimized_bf16", False),  # of a thread not recorded
     ],
 )

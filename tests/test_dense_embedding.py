@@ -6,8 +6,12 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
+import traceprobe
 from tests import records
+from tests.builders import kineto
+from tests.builders.scenario import Script
 from tests.evidence import evidence, finding_of
+from tests.report_factory import MS
 from traceprobe.findings.rule import RULES
 from traceprobe.model.operands import Operand
 from traceprobe.records.embedding_table import EmbeddingTable
@@ -51,12 +55,52 @@ def test_a_table_that_only_lookups_read_is_known_by_its_shape():
         [LOOKUP, DENSE, GRADIENTS[1], PRODUCT],
         [*USUAL, ("aten::linear", (100, WIDTH), TABLE)],
         [*USUAL, ("aten::mm", (100, WIDTH), TABLE[::-1])],
+        [LOOKUP, ("aten::embedding_dense_backward", (5, 8), (5,)), *GRADIENTS, PRODUCT],
+        [
+            ("aten::embedding", (ROWS, 1, WIDTH), IDS),
+            DENSE,
+            ("torch::autograd::AccumulateGrad", (ROWS, 1, WIDTH)),
+        ],
         [],
     ],
-    ids=["its gradient is sparse", "it is frozen", "tied", "tied, turned", "no operator"],
+    ids=[
+        *("its gradient is sparse", "it is frozen", "tied", "tied, turned"),
+        *("that of another is dense", "no table", "no operator"),
+    ],
 )
 def test_other_tables_are_none(calls):
     assert found(calls) == []
+
+
+def test_bags_of_rows_are_lookups_and_the_largest_table_comes_first():
+    small = (10_000, WIDTH)
+    calls = [
+        ("aten::_embedding_bag", small, IDS),
+        ("aten::_embedding_bag_dense_backward", LOOKED_UP, IDS),
+        ("torch::autograd::AccumulateGrad", small),
+        *USUAL,
+    ]
+    assert [table.rows for table in found(calls)] == [ROWS, 10_000]
+
+
+def test_a_trace_with_shapes_tells_it(tmp_path):
+    script = Script()
+    for step in range(4):
+        t = MS * (step + 1)
+        script.range(f"ProfilerStep#{step}", t, t + 999_000)
+        with_times = [*enumerate([LOOKUP, PRODUCT, DENSE, *GRADIENTS])]
+        for number, (name, *shapes) in with_times:
+            at = t + 50_000 * (number + 1)
+            types = {"Input Dims": [list(s) for s in shapes], "Input type": ["float"] * len(shapes)}
+            script.operator(name, at, at + 9_000, operands=types)
+            script.op("kernel", at + 10_000, at + 20_000, (at + 1_000, at + 2_000))
+        script.range("Optimizer.step#Adagrad.step", t + 500_000, t + 600_000)
+        script.op("kernel", t + 520_000, t + 900_000, (t + 510_000, t + 512_000))
+    report = traceprobe.analyze(traceprobe.load(kineto.write(script.build(), tmp_path / "a.json")))
+    (table,) = report.ranks[0].summary.embedding_tables
+    assert (table.rows, table.width, table.looked_up) == (ROWS, WIDTH, USED)
+    finding = next(f for f in report.findings if f.id == "dense-embedding")
+    assert finding.saving_ms_per_step == pytest.approx(0.38 * 0.995, rel=0.01)
 
 
 def test_a_parameter_that_is_seldom_used_does_not_multiply_tables():
@@ -114,6 +158,21 @@ def test_many_tables_would_merge_rows_for_longer_than_they_save(tables, sparse):
     changes = RULES["dense-embedding"].examine(evidence(rank(tables)))[1]
     assert (changes is not None) is sparse
     assert ("sparse=True" in finding_of("dense-embedding", rank(tables)).advice) is sparse
+
+
+@pytest.mark.parametrize(("name", "other"), [("Adagrad", False), ("SGD", False), ("AdamW", True)])
+def test_only_some_optimizers_take_sparse_gradients(name, other):
+    advice = finding_of("dense-embedding", records.with_optimizer(rank(), name)).advice
+    assert ("SparseAdam" in advice) is other
+
+
+def test_ranks_share_a_table_and_what_they_look_up():
+    made = [rank(looked_up=0.03 * ROWS), replace(rank(looked_up=0.03 * ROWS), rank=1)]
+    two = finding_of("dense-embedding", *made, together=records.run(world_size=2))
+    assert two.status == "warn"
+    assert "TorchRec" in two.advice
+    four = finding_of("dense-embedding", *made, together=records.run(world_size=4))
+    assert four.status == "not-applicable"
 
 
 def test_what_micro_batches_look_up_counts_together():

@@ -294,6 +294,27 @@ def test_a_network_on_a_cpu_needs_no_annotation(tmp_path, name, on_gpu, reason):
             read_trace(path)
 
 
+@pytest.mark.parametrize(
+    ("names", "read"),
+    [
+        (["aten::_scaled_dot_product_flash_attention_for_cpu", "aten::mm"], True),
+        (["aten::_nnpack_spatial_convolution"], True),
+        (["aten::mkldnn_convolution", "aten::addmm", "aten::addmm"], False),
+    ],
+)
+def test_a_run_on_the_cpu_beside_a_gpu_is_told_by_most_of_its_work(tmp_path, names, read):
+    """One operator on the CPU may prepare batches for the others."""
+    script = Script()
+    for k, name in enumerate(names * 4):
+        script.operator(name, k * 10_000, k * 10_000 + 9_000)
+    path = kineto.write(script.build(), tmp_path / "cpu.json")
+    if read:
+        assert read_trace(path).devices == (Device(PID, 0, "CPU", "cpu"),)
+    else:
+        with pytest.raises(EmptyTrace, match="the machine has a GPU"):
+            read_trace(path)
+
+
 def test_a_merged_launch_prefers_the_launching_call(tmp_path):
     scenario = Script().op("kernel", 10_000, 20_000, (1_000, 5_000)).build()
     outer = Call("cudaStreamIsCapturing", PID, 500, 600, correlation=1)

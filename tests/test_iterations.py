@@ -211,7 +211,8 @@ def waiting(count, late=300, first=300):
     for k in range(count):
         at, wait = k * PITCH, late if k else first
         script.range(f"step {k}", at, at + PITCH)
-        script.op("h2d", at + wait, at + wait + 50, (at + wait - 10, at + wait - 5))
+        copy = at + wait, at + wait + 50
+        script.op("h2d", *copy, (at + wait - 10, at + wait - 5), bytes=1_000)
         script.op("kernel", at + wait + 50, at + PITCH, (at + wait + 10, at + wait + 15))
     return script
 
@@ -265,6 +266,12 @@ def test_a_wait_that_only_later_iterations_show_moves_no_window():
 def test_an_only_window_begins_with_its_copies():
     """What comes before them, from 0 to 300, may be the profiler that starts."""
     assert windows_of(analyze(waiting(1))) == {0: (300, 1_000)}
+
+
+def test_an_only_window_does_not_begin_with_a_number_that_is_copied():
+    script = waiting(1)
+    script.op("h2d", 20, 25, (5, 8), bytes=8)
+    assert windows_of(analyze(script)) == {0: (300, 1_000)}
 
 
 def test_an_only_window_begins_with_its_wait_for_data():

@@ -667,10 +667,12 @@ def steps_of(*contents):
 def test_an_update_among_micro_batches_is_no_extra_work():
     contents = [passes(1, k in (2, 6)) for k in range(9)]
     assert finding(report_of(steps_of(*contents))).status == "pass"
-    contents[4] = passes(3, False)
-    report = report_of(steps_of(*contents, passes(1, False)))
-    assert finding(report).status == "warn"
-    assert report.ranks[0].long.indices == [4]
+    for evaluating, update in ((4, False), (6, True)):
+        changed = [*contents, passes(1, False)]
+        changed[evaluating] = passes(3, update)
+        report = report_of(steps_of(*changed))
+        assert finding(report).status == "warn"
+        assert report.ranks[0].long.indices == [evaluating]
 
 
 @pytest.mark.parametrize(

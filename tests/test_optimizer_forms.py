@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -13,10 +12,7 @@ from tests.evidence import evidence, finding_of
 from tests.lazy import Lazy
 from traceprobe.findings.optimizer_cost import cheaper_updates
 from traceprobe.findings.optimizer_forms import FOREACH_FORM, FUSED_FORM
-from traceprobe.model.taxonomy import LEVELS
-from traceprobe.records.packed import Table
 from traceprobe.records.summary import KernelShare
-from traceprobe.records.tree import COLUMNS, Tree
 
 torch = Lazy("torch")
 LOOP, MULTI, FUSED = "vectorized_elementwise_kernel", "multi_tensor_apply_kernel", "_fused_adam_"
@@ -26,16 +22,9 @@ def run(name, kernel=LOOP, device="gpu"):
     """A step with an optimizer of some name, whose kernels have some name."""
     rank = records.rank({"forward": 400, "backward": 100, "optimizer": 500})
     listed = [KernelShare(name=kernel, phase="optimizer", count=1, total_ns=1, mean_ns=1.0)]
-    names = [f"Optimizer.step#{name}.step"] if name else []
-    tree = Tree(
-        levels=list(LEVELS),
-        names=names,
-        nodes=Table.of({column: np.zeros(0, dtype=np.int64) for column in COLUMNS}),
-    )
     covered = 1.0 if device == "gpu" else None  # a CPU has no launches
     return replace(
-        rank,
-        tree=tree,
+        records.with_optimizer(rank, name),
         device=replace(rank.device, kind=device),
         summary=replace(rank.summary, top_kernels=listed, coverage=covered),
     )

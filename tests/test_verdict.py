@@ -342,6 +342,8 @@ def test_the_marks_of_an_iteration_count_as_much_as_iterations():
     two = records.rank(step(400, 300), steps=2)
     assert decide(two).bound == "inconclusive"
     assert decide(replace(two, step_marker=marks)).bound == "io"
+    batches = replace(two, summary=replace(two.summary, micro_batches=4))
+    assert decide(batches).bound == "io"
 
 
 def test_the_worst_rank_decides_what_is_missing_and_everything_is_listed():

@@ -18,7 +18,7 @@ import traceprobe
 from tests.builders import generated, memory, nsight
 from tests.builders.generated import runs
 from tests.builders.scenario import PID
-from traceprobe.model.accounting import LONE_WAIT, UNRECORDED
+from traceprobe.model.accounting import BATCH_BYTES, LONE_WAIT, UNRECORDED
 from traceprobe.model.codes import Kind
 from traceprobe.model.taxonomy import BUSY, Phase
 from traceprobe.timeline import phases
@@ -141,8 +141,10 @@ class Walk:
         ((k, (begin, end)),) = found.items()
         first = max(before[k], self.steps[k].t0)
         until = [o for o in self.ops if self.earlier(o, k + 1, begin)]
-        copies = [o["t0"] for o in until if not self.earlier(o, k, begin)]
-        knows = [t for t in range(first, begin) if self.host_waits(t) or t in copies]
+        own = [o for o in until if not self.earlier(o, k, begin)]
+        batch = [o for o in own if o["kind"] == Kind.H2D and o["bytes"] >= BATCH_BYTES]
+        knows = [t for t in range(first, begin) if self.host_waits(t)]
+        knows = knows or sorted(max(o["t0"], first) for o in batch)
         least, most = (times * (end - begin) for times in (UNRECORDED, LONE_WAIT))
         if not knows or not least < begin - knows[0] < most:
             return found

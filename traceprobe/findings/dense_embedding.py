@@ -17,6 +17,9 @@ from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 SPARSE = "Make the gradient hold the rows that were looked up: `nn.Embedding(..., sparse=True)`"
+_SHARDED = (
+    " Where ranks share out a batch, shard the table instead (TorchRec): DDP sums dense gradients."
+)
 _WITHOUT = " Sparse gradients take no `weight_decay`, no `fused=True` and no `clip_grad_norm_`."
 FILL = "aten::fill_"
 _TAKES_SPARSE = ("Adagrad", "SGD")
@@ -39,7 +42,9 @@ FUSED = (
 )
 def dense_embedding(evidence: Evidence) -> Answer:
     """Updates of rows that no lookup used."""
-    tables = max(map(_few_used, evidence.ranks), key=_needless, default=[])
+    shared = 1 if evidence.run is None else evidence.run.world_size
+    found = [_few_used(rank, shared) for rank in evidence.ranks]
+    tables = max(found, key=_needless, default=[])
     if not tables:
         return not_applicable(
             "no table of embeddings is known to get a dense gradient for few rows"
@@ -81,11 +86,12 @@ def _changes(evidence: Evidence, updating: float, filling: float) -> Changes:
     return Changes(speedup=faster, margin=FIXED.usual_margin)
 
 
-def _few_used(rank: Rank) -> list[EmbeddingTable]:
-    """Tables of which a step looks up few rows, with what all its micro-batches look up."""
+def _few_used(rank: Rank, world_size: int) -> list[EmbeddingTable]:
+    """Tables of which a step looks up few rows, with all micro-batches on all ranks."""
     tables, passes = rank.summary.embedding_tables, rank.summary.micro_batches or 1
     of_steps = [] if tables is UNSET else tables
-    found = [replace(table, looked_up=passes * table.looked_up) for table in of_steps]
+    times = passes * world_size
+    found = [replace(table, looked_up=times * table.looked_up) for table in of_steps]
     return [table for table in found if _used(table) <= FIXED.few_rows]
 
 
@@ -106,6 +112,4 @@ def _advice(evidence: Evidence, *, few: bool) -> str:
     names = optimizers(evidence.ranks)
     takes = any(name in _TAKES_SPARSE for name in names)
     other = "" if takes else ", and an optimizer for it (`torch.optim.SparseAdam`, SGD, Adagrad)"
-    shared = " Where ranks share out a batch, shard the table instead (TorchRec): DDP sums dense "
-    shared = f"{shared}gradients." if evidence.run is not None else ""
-    return f"{SPARSE}{other}.{_WITHOUT}{shared}"
+    return f"{SPARSE}{other}.{_WITHOUT}{_SHARDED if evidence.run is not None else ''}"

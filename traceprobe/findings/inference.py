@@ -16,6 +16,7 @@ _OF_INFERENCE = (
     (r"Annotate forward pass and optimizer \(([^;)]*)[^)]*\)", r"Annotate the forward pass (\1)"),
     (r", fused or foreach optimizers", ""),
     (r", fused optimizers and losses", ""),
+    (r"fused losses and norms", "fused norms"),
 )
 """What to write instead of what is about losses and updates."""
 

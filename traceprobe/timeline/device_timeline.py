@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.accounting import MIN_COVERAGE
+from traceprobe.model.accounting import BATCH_BYTES, MIN_COVERAGE
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.events import rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
@@ -107,8 +107,9 @@ def device_timeline(
     marker = process.marker
     count = len(marker.starts) if marker else 0
     windows = iterations.gpu_windows(iteration, kind, t0, t1, marker)
+    copied = (kind == int(Kind.H2D)) & (ops["bytes"].to_numpy() >= BATCH_BYTES)
     windows = iterations.with_beginnings(
-        windows, (iteration, t0, t1), marker, _whole(process), _waits(process)
+        windows, (iteration, t0, t1), copied, marker, _whole(process), _waits(process)
     )
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)

@@ -2,7 +2,8 @@
 
 An operator says so where its sizes were recorded: one of its tensors has such elements, more than
 one of them. PyTorch notes that of compiled kernels too (Triton's, from 2.6). It says nothing of
-kernels that name another type, nor of one kernel of a whole compiled graph. Names do, too:
+kernels that name another type, nor of one kernel of a compiled graph, unless most of
+what that reads is such. Names do, too:
 PyTorch's kernels begin the arguments of their templates with the type that they compute in, or end
 a lambda with it, libraries write `dgemm` or `d884`. Types further on, and in lists and options, are
 of numbers that a kernel was launched with, as the learning rate of an optimizer in any precision.
@@ -23,7 +24,7 @@ import polars as pl
 from traceprobe.model.codes import UNKNOWN, Bools, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.numbering import numbered
-from traceprobe.model.operands import Operands
+from traceprobe.model.operands import Operand, Operands
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.operators import launching_rows
 
@@ -106,19 +107,30 @@ def _called(
     names: Sequence[str],
 ) -> Bools:
     """Which kernels were launched by operators with tensors of 64 bits."""
-    found = [number for number, each in enumerate(operands) if _has_double(each)]
+    found = {number for number, each in enumerate(operands) if _doubles(each)}
     if not found:
         return np.zeros(len(rows), dtype=np.bool_)
+    mostly = {
+        number for number in found if 2 * _doubles(operands[number]) > _typed(operands[number])
+    }
     at = launching_rows(rows, operators)
     graphs = [n for n in operators["name"].unique().to_list() if _GRAPH.match(names[n])]
-    double = np.isin(operators["operands"].to_numpy(), found)
-    double &= ~np.isin(operators["name"].to_numpy(), graphs)
+    given = operators["operands"].to_numpy()
+    double = np.isin(given, list(found))
+    double &= ~np.isin(operators["name"].to_numpy(), graphs) | np.isin(given, list(mostly))
     called: Bools = (at != UNKNOWN) & double[np.maximum(at, 0)]
     return called
 
 
-def _has_double(operands: Operands) -> bool:
-    return any(
-        operand.type in _TYPES and any(prod(sizes) > 1 for sizes in operand.dims)
-        for operand in operands
-    )
+def _doubles(operands: Operands) -> int:
+    """Tensors of more than one number of 64 bits."""
+    return sum(operand.type in _TYPES for operand in operands if _is_many(operand))
+
+
+def _typed(operands: Operands) -> int:
+    """Tensors of more than one number."""
+    return sum(map(_is_many, operands))
+
+
+def _is_many(operand: Operand) -> bool:
+    return any(prod(sizes) > 1 for sizes in operand.dims)

@@ -104,6 +104,7 @@ def gpu_windows(
 def with_beginnings(
     windows: GpuWindows,
     ops: tuple[Int64s, Int64s, Int64s],
+    copied: Bools,
     marker: StepMarker | None,
     whole: Bools,
     waits: Intervals,
@@ -115,11 +116,12 @@ def with_beginnings(
     `UNRECORDED` of an iteration, and where the first waits for data as the others do: before the
     first launch of a capture nothing tells a wait that no range marks.
 
-    An only one begins with its wait for data or with its copies, where no other tells how long
-    its host prepares.
+    An only one begins with its wait for data, or without one with the copy of its batch, where no
+    other tells how long its host prepares.
 
     Args:
         ops: iteration, start and end of each op of the device, as for `gpu_windows`.
+        copied: which ops copy what may be a batch.
         whole: which iterations the capture does not cut.
         waits: of the host for data.
     """
@@ -133,8 +135,9 @@ def with_beginnings(
     ended = np.array([t1[rows].max(initial=marker.starts[0]) for rows in earlier])
     own = np.maximum(edges[:-1] - np.maximum(ended, marker.starts[index]), 0)
     if len(index) == 1:
-        known = np.concatenate([t0[iteration == index[0]], waits.t0[waits.t1 > edges[0] - own[0]]])
-        own = np.minimum(own, max(edges[0] - int(known.min()), 0))
+        inside = (waits.t1 > edges[0] - own[0]) & (waits.t0 < edges[0])
+        known = waits.t0[inside] if inside.any() else t0[copied & (iteration == index[0])]
+        own = np.minimum(own, edges[0] - known.min(initial=edges[0]))
         part = own[0] / np.diff(edges)[0]  # what is very long is a loader that starts
         usual = UNRECORDED < part < LONE_WAIT
         return replace(windows, edges=edges - [own[0], 0]) if usual else windows

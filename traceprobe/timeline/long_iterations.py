@@ -115,7 +115,7 @@ def long_iterations(
         if long.sum() != 1 or _is_burst(length, waited, long, loader):
             return None
     counts = {name: each[used] for name, each in _operations(account).items()}
-    long = _without_updates(counts["optimizer"], long)
+    long = _without_updates(counts, long)
     if not 0 < long.sum() * MOST_LONG <= len(used):
         return None
     working = long & np.any([n > n[~long].max() for n in counts.values()], axis=0)
@@ -159,13 +159,14 @@ def long_iterations(
     )
 
 
-def _without_updates(updates: Int64s, long: Bools) -> Bools:
-    """Which are long for another reason than an update of which the others are micro-batches.
-
-    Args:
-        updates: the optimizer's operations of each iteration.
-    """
-    return long if updates[~long].any() else long & (updates == 0)
+def _without_updates(counts: Mapping[str, Int64s], long: Bools) -> Bools:
+    """Which are long for another reason than an update of which the others are micro-batches."""
+    updates = counts["optimizer"]
+    if updates[~long].any():
+        return long
+    others = [n > n[~long].max() for name, n in counts.items() if name != "optimizer"]
+    found: Bools = long & ((updates == 0) | np.any(others, axis=0))
+    return found
 
 
 def _are_of_any_length(counts: Mapping[str, Int64s], length: Int64s, long: Bools) -> bool:

@@ -349,12 +349,13 @@ def _by_dataloader(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
 def _are_micro_batches(marker: StepMarker, updates: StepMarker, backward: Int64s) -> bool:
     """Whether marks are of micro-batches: as many with a backward pass between any two updates.
 
-    Then updates mark the iterations, however few they are.
+    Then updates mark the iterations, few as they are. Two updates have one iteration between them,
+    and the micro-batches beside it tell more than it does.
 
     Args:
         backward: host times of launches in backward passes.
     """
-    if updates.kind != "optimizer" or updates.windows == 0:
+    if updates.kind != "optimizer" or updates.windows < 2:
         return False
     passes = marker.starts[marker.count(pl.Series(backward)) > 0]
     each = np.unique(np.diff(np.searchsorted(passes, updates.starts)))

@@ -39,7 +39,7 @@ from traceprobe.ingest.kineto.after_update import after_updates
 from traceprobe.ingest.kineto.categories import WORK
 from traceprobe.ingest.kineto.collective_ranges import operations_by_ranges
 from traceprobe.ingest.kineto.columns import EventColumns
-from traceprobe.ingest.kineto.dialects import OF_CPU, cpu_work, gpu_operator, legacy_ops
+from traceprobe.ingest.kineto.dialects import OF_CPU, PRODUCTS, cpu_work, gpu_operator, legacy_ops
 from traceprobe.ingest.kineto.facts import (
     block_counts,
     gpu_device,
@@ -256,12 +256,15 @@ def _frames(frames: Table, names: list[str]) -> pl.DataFrame:
 def _computes_on_cpu(operators: Table, names: list[str], metadata: Mapping[str, Any]) -> bool:
     """Whether a backward pass or a network was recorded: then nobody need annotate that it ran.
 
-    On a machine with a GPU operators may have run there, unrecorded, but for those of the CPU's own
-    libraries.
+    On a machine with a GPU operators may have run there, unrecorded. Not where the CPU's own
+    libraries ran as often as products did that any device has.
     """
-    ran = [names[i] for i in np.unique(operators["name"]).tolist()]
+    numbers, counts = np.unique(operators["name"], return_counts=True)
+    ran = [names[i] for i in numbers.tolist()]
     if metadata.get("deviceProperties"):
-        return any(OF_CPU.match(name) for name in ran)
+        of_cpu = sum(n for name, n in zip(ran, counts, strict=True) if OF_CPU.match(name))
+        products = sum(n for name, n in zip(ran, counts, strict=True) if name in PRODUCTS)
+        return bool(of_cpu and of_cpu >= products)
     return any(name.startswith(BACKWARD_NODES) or multiplies(name) for name in ran)
 
 
