@@ -95,7 +95,7 @@ def test_every_fixed_number_is_used():
     own |= {"clock_long_us", "clock_kernels", "clock_share"}
     own |= {"held_ms", "held_latencies"}
     own |= {"long_ms", "long_intervals", "batch_bytes", "scalar_bytes", "recurs"}
-    own |= {"lengths_differ", "alike"}
+    own |= {"lengths_differ", "alike_pace", "alike"}
     own |= {"long_iteration", "as_long", "most_long", "fewest_regular", "lone_wait", "room_us"}
     used = set(re.findall(r"\bFIXED\.(\w+)", source))
     assert set(FIXED.__struct_fields__) - used == own

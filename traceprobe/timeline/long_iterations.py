@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from traceprobe.formatting import duration, significant
 from traceprobe.model.accounting import (
     ALIKE,
+    ALIKE_PACE,
     AS_LONG,
     CLOCK_CHANGED,
     FEWEST_REGULAR,
@@ -183,7 +184,7 @@ def _are_of_any_length(counts: Mapping[str, Int64s], length: Int64s, long: Bools
     alike = np.abs(parts[:, long].mean(axis=1) - parts[:, ~long].mean(axis=1)).max()
     pace = length / total
     slower = pace[long] / np.median(pace[~long])
-    as_fast = max(slower.max(), 1 / slower.min()) <= LENGTHS_DIFFER
+    as_fast = max(slower.max(), 1 / slower.min()) <= ALIKE_PACE
     return bool(alike <= ALIKE and as_fast)
 
 
