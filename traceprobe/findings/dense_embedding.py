@@ -22,6 +22,10 @@ _SHARDED = (
 )
 _WITHOUT = " Sparse gradients take no `weight_decay`, no `fused=True` and no `clip_grad_norm_`."
 FILL = "aten::fill_"
+_AND_OPTIMIZER = (
+    ", and an optimizer for it (SGD, Adagrad, or `torch.optim.SparseAdam`, which leaves the moments "
+    "of other rows as they are)"
+)
 _TAKES_SPARSE = ("Adagrad", "SGD")
 FUSED = (
     "`torch.optim` merges the rows of each table on its own, so for many tables take kernels that "
@@ -111,5 +115,5 @@ def _advice(evidence: Evidence, *, few: bool) -> str:
         return FUSED
     names = optimizers(evidence.ranks)
     takes = any(name in _TAKES_SPARSE for name in names)
-    other = "" if takes else ", and an optimizer for it (`torch.optim.SparseAdam`, SGD, Adagrad)"
+    other = "" if takes else _AND_OPTIMIZER
     return f"{SPARSE}{other}.{_WITHOUT}{_SHARDED if evidence.run is not None else ''}"

@@ -16,6 +16,7 @@ from traceprobe.records.tree import Tree
 
 FUSED_FORM = ("Adagrad", "Adam", "AdamW", "SGD")
 """Optimizers of PyTorch that take `fused`, and `foreach` too."""
+_AFTER = " (of Adagrad on a GPU PyTorch has it after 2.11)"
 FOREACH_FORM = ("ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 """Those that take `foreach` alone."""
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
@@ -42,9 +43,10 @@ def better_form(ranks: Sequence[Rank], *, on_cpu: bool) -> str:
     """The same of one that is not fused, without doing less of it; no full stop."""
     names = optimizers(ranks)
     if not names:
-        return f"Use `fused=True` (Adam, AdamW, SGD, Adagrad){_or_foreach(ranks, on_cpu)}"
+        return f"Use `fused=True` (Adam, AdamW, SGD){_or_foreach(ranks, on_cpu)}"
     if any(name in FUSED_FORM for name in names):
-        return f"Use `fused=True`{_or_foreach(ranks, on_cpu)}"
+        late = _AFTER if "Adagrad" in names and not on_cpu else ""
+        return f"Use `fused=True`{late}{_or_foreach(ranks, on_cpu)}"
     name = names[0]
     if name == "LBFGS":
         return (
