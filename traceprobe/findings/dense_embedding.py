@@ -23,8 +23,8 @@ _SHARDED = (
 _WITHOUT = " Sparse gradients take no `weight_decay`, no `fused=True` and no `clip_grad_norm_`."
 FILL = "aten::fill_"
 _AND_OPTIMIZER = (
-    ", and an optimizer for it (SGD, Adagrad, or `torch.optim.SparseAdam`, which leaves the moments "
-    "of other rows as they are)"
+    ", and an optimizer for it (SGD, Adagrad, or `torch.optim.SparseAdam`, which leaves moments of "
+    "other rows as they are)"
 )
 _TAKES_SPARSE = ("Adagrad", "SGD")
 FUSED = (
