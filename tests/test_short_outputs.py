@@ -9,6 +9,7 @@ from tests.every_record import RECORD_NAMES, every_record
 from tests.rendering import markdown_of, terminal_of
 from traceprobe.findings.first_fixes import first_fixes
 from traceprobe.render import document_of, terminal
+from traceprobe.render.pages.report_summary import misleading
 
 SCREEN = 24
 """Lines; the line that says what was written makes it 25."""
@@ -28,7 +29,10 @@ def check(report):
     text = markdown_of(report)
     assert len(text.encode()) <= COMMENT
     fixes = first_fixes(report)
-    assert text.splitlines()[2].startswith("**Try first:** ") is bool(fixes)
+    said = [report.verdict.headline, *(f"- ⚠ {line}" for line in misleading(report))]
+    lines = [line for line in text.splitlines()[1:] if line]
+    first = next(line for line in lines if line.rstrip(".") not in {s.rstrip(".") for s in said})
+    assert first.startswith("**Try first:** ") is bool(fixes)
     for n, fix in enumerate(fixes, 1):
         assert f"\n{n}. {fix.title}" in "\n".join(screen)
     assert ("Try first:" in screen) is bool(fixes)

@@ -26,7 +26,7 @@ OF_GPU = re.compile(r"^aten::(?!.*is_acceptable).*(cudnn|miopen|cublas)|^nccl:")
 """Operators and ranges that only a run on a GPU has; whether cuDNN would do, a CPU asks too."""
 OF_CPU = re.compile(r"^aten::(mkldnn_(convolution|linear|rnn)|_?nnpack|\w+_for_cpu$)")
 """Operators of libraries that compute on a CPU only."""
-PRODUCTS = ("aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm")
+PRODUCT = re.compile(r"^aten::(add|badd)?b?mm$")
 """Operators that compute products of matrices themselves, on whatever device."""
 COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl):")
 

@@ -39,7 +39,7 @@ from traceprobe.ingest.kineto.after_update import after_updates
 from traceprobe.ingest.kineto.categories import WORK
 from traceprobe.ingest.kineto.collective_ranges import operations_by_ranges
 from traceprobe.ingest.kineto.columns import EventColumns
-from traceprobe.ingest.kineto.dialects import OF_CPU, PRODUCTS, cpu_work, gpu_operator, legacy_ops
+from traceprobe.ingest.kineto.dialects import OF_CPU, PRODUCT, cpu_work, gpu_operator, legacy_ops
 from traceprobe.ingest.kineto.facts import (
     block_counts,
     gpu_device,
@@ -263,7 +263,7 @@ def _computes_on_cpu(operators: Table, names: list[str], metadata: Mapping[str, 
     ran = [names[i] for i in numbers.tolist()]
     if metadata.get("deviceProperties"):
         of_cpu = sum(n for name, n in zip(ran, counts, strict=True) if OF_CPU.match(name))
-        products = sum(n for name, n in zip(ran, counts, strict=True) if name in PRODUCTS)
+        products = sum(n for name, n in zip(ran, counts, strict=True) if PRODUCT.match(name))
         return bool(of_cpu and of_cpu >= products)
     return any(name.startswith(BACKWARD_NODES) or multiplies(name) for name in ran)
 
