@@ -104,7 +104,7 @@ class Walk:
             stop = [*starts[1:], self.steps[-1].t1][k]
             inside = [o for o in self.ops if o["linked"] and starts[k] <= o["launch_t0"] < stop]
             found[k] = (begin[k], max(stop, *(o["t1"] for o in inside)))
-            if 1 <= len(used & found.keys()) <= ENOUGH:
+            if min(len(found), 2) <= len(used & found.keys()) <= ENOUGH:
                 found = self.with_beginnings(found)
         self.account = min((low for low, _ in found.values()), default=self.account)
         return found

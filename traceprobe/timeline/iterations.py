@@ -128,7 +128,7 @@ def with_beginnings(
     index, edges = windows.index, windows.edges
     if marker is None or not windows.ends or UNKNOWN in index or not whole[index[-1]]:
         return windows
-    if not 1 <= np.count_nonzero(whole[index]) <= ENOUGH:
+    if not min(len(index), 2) <= np.count_nonzero(whole[index]) <= ENOUGH:
         return windows
     iteration, t0, t1 = ops
     earlier = [(iteration < k) & (t0 < begin) for k, begin in zip(index, edges[:-1], strict=True)]
