@@ -137,18 +137,22 @@ class Walk:
         return {k: window for k, *window in zip(order, begins, ends, strict=True)}
 
     def with_its_wait(self, found, before):
-        """The only window, with its wait for data and its copies, where those are long."""
+        """The only window, with its wait for data or the copy of its batch, where that is long."""
         ((k, (begin, end)),) = found.items()
-        first = max(before[k], self.steps[k].t0)
+        span = 2 * min(o["t0"] for o in self.ops) - max(o["t1"] for o in self.ops)
+        least = max(before[k], self.steps[k].t0, span)
         until = [o for o in self.ops if self.earlier(o, k + 1, begin)]
         own = [o for o in until if not self.earlier(o, k, begin)]
-        batch = [o for o in own if o["kind"] == Kind.H2D and o["bytes"] >= BATCH_BYTES]
-        knows = [t for t in range(first, begin) if self.host_waits(t)]
-        knows = knows or sorted(max(o["t0"], first) for o in batch)
-        least, most = (times * (end - begin) for times in (UNRECORDED, LONE_WAIT))
-        if not knows or not least < begin - knows[0] < most:
+        batch = [o["t0"] for o in own if o["kind"] == Kind.H2D and o["bytes"] >= BATCH_BYTES]
+        first = next((t for t in range(least, begin) if self.waits_for_data(t)), None)
+        while first is not None and self.waits_for_data(first - 1):
+            first -= 1
+        first = min(batch, default=begin) if first is None else first
+        long = begin - first < LONE_WAIT * (end - begin)
+        first = max(first, least)
+        if not long or begin - first <= UNRECORDED * (end - begin):
             return found
-        return {k: (knows[0], end)}
+        return {k: (first, end)}
 
     def earlier(self, op, step, begin):
         """Whether an op that begins before is of no step or of one before."""

@@ -107,10 +107,11 @@ def device_timeline(
     marker = process.marker
     count = len(marker.starts) if marker else 0
     windows = iterations.gpu_windows(iteration, kind, t0, t1, marker)
-    copied = (kind == int(Kind.H2D)) & (ops["bytes"].to_numpy() >= BATCH_BYTES)
-    windows = iterations.with_beginnings(
-        windows, (iteration, t0, t1), copied, marker, _whole(process), _waits(process)
-    )
+    columns = iteration, t0, t1
+    windows = iterations.with_beginnings(windows, columns, marker, _whole(process), _waits(process))
+    batch = (kind == int(Kind.H2D)) & (ops["bytes"].to_numpy() >= BATCH_BYTES)
+    marked = process.host.data_annotated
+    windows = iterations.with_its_beginning(windows, columns, batch, marker, marked)
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     launched = ops["thread"].to_numpy() != UNKNOWN

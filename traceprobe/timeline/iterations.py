@@ -7,8 +7,8 @@ ended. Windows tile the device's timeline.
 
 What the host does before the first kernel of an iteration, such as waiting for its batch, is in the
 window before. The last window has none of that. Among many it is left out; of a few all are needed,
-and where that is long each begins with what its own iteration begins with (`with_beginnings`), and
-so does an only one.
+and where that is long each begins with what its own iteration begins with (`with_beginnings`,
+`with_its_beginning`).
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ def gpu_windows(
 def with_beginnings(
     windows: GpuWindows,
     ops: tuple[Int64s, Int64s, Int64s],
-    copied: Bools,
     marker: StepMarker | None,
     whole: Bools,
     waits: Intervals,
@@ -116,31 +115,20 @@ def with_beginnings(
     `UNRECORDED` of an iteration, and where the first waits for data as the others do: before the
     first launch of a capture nothing tells a wait that no range marks.
 
-    An only one begins with its wait for data, or without one with the copy of its batch, where no
-    other tells how long its host prepares.
-
     Args:
         ops: iteration, start and end of each op of the device, as for `gpu_windows`.
-        copied: which ops copy what may be a batch.
         whole: which iterations the capture does not cut.
         waits: of the host for data.
     """
     index, edges = windows.index, windows.edges
     if marker is None or not windows.ends or UNKNOWN in index or not whole[index[-1]]:
         return windows
-    if not min(len(index), 2) <= np.count_nonzero(whole[index]) <= ENOUGH:
+    if not 2 <= np.count_nonzero(whole[index]) <= ENOUGH:
         return windows
     iteration, t0, t1 = ops
     earlier = [(iteration < k) & (t0 < begin) for k, begin in zip(index, edges[:-1], strict=True)]
     ended = np.array([t1[rows].max(initial=marker.starts[0]) for rows in earlier])
     own = np.maximum(edges[:-1] - np.maximum(ended, marker.starts[index]), 0)
-    if len(index) == 1:
-        inside = (waits.t1 > edges[0] - own[0]) & (waits.t0 < edges[0])
-        known = waits.t0[inside] if inside.any() else t0[copied & (iteration == index[0])]
-        own = np.minimum(own, edges[0] - known.min(initial=edges[0]))
-        part = own[0] / np.diff(edges)[0]  # what is very long is a loader that starts
-        usual = UNRECORDED < part < LONE_WAIT
-        return replace(windows, edges=edges - [own[0], 0]) if usual else windows
     if np.median(own[1:]) <= UNRECORDED * np.median(np.diff(edges)[:-1]):
         return windows
     own[0] = min(own[0], own[1:].max())
@@ -151,6 +139,43 @@ def with_beginnings(
     if not (np.diff(begins) > 0).all():  # what takes no time has no window
         return windows
     return replace(windows, edges=np.append(begins, edges[-1]))
+
+
+def with_its_beginning(
+    windows: GpuWindows,
+    ops: tuple[Int64s, Int64s, Int64s],
+    batch: Bools,
+    marker: StepMarker | None,
+    waits: Intervals,
+) -> GpuWindows:
+    """An only window, with its wait for data, or without one with the copy of its batch.
+
+    What its host does before them may be the profiler that starts: no other window tells. It begins
+    once all else that began before has ended, with its range at the earliest, and no longer before
+    the first op than all of them last, as time zero does. A wait of `LONE_WAIT` windows is for a
+    loader that starts.
+
+    Args:
+        ops: iteration, start and end of each op of the device, as for `gpu_windows`.
+        batch: which ops copy what may be a batch.
+        waits: of the host for data, as ranges mark them.
+    """
+    if marker is None or not windows.ends or len(windows.index) != 1:
+        return windows
+    iteration, t0, t1 = ops
+    (number,), (begin, end) = windows.index.tolist(), windows.edges.tolist()
+    others = t1[(iteration < number) & (t0 < begin)]
+    least = int(max(marker.starts[number], others.max(initial=marker.starts[0])))
+    least = max(least, 2 * int(t0.min()) - int(t1.max()))
+    inside = (waits.t1 > least) & (waits.t0 < begin)
+    known = waits.t0[inside] if inside.any() else t0[batch & (iteration == number)]
+    first = int(known.min(initial=begin))
+    if begin - first >= LONE_WAIT * (end - begin):
+        return windows
+    first = max(first, least)
+    if begin - first <= UNRECORDED * (end - begin):
+        return windows
+    return replace(windows, edges=np.array([first, end], dtype=np.int64))
 
 
 def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int64s, Int64s]:
