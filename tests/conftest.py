@@ -12,6 +12,7 @@ import gc
 import importlib.util
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -168,6 +169,20 @@ def clean_environment(monkeypatch):
     """No variable of the developer's shell changes what a test sees."""
     for variable in CHANGES_OUTPUT:
         monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def signals_stay_as_they_are():
+    """No test leaves a signal ignored or blocked, which later ones and their programs inherit."""
+
+    def state():
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handlers = [signal.getsignal(number) for number in numbers]
+        return handlers, signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    before = state()
+    yield
+    assert state() == before
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -165,6 +166,19 @@ def test_children_of_a_fork_are_not_watched(watched):
     assert (done.code, record["steps"], len(record["ranks"])) == (0, 60, 1)
 
 
+def signals_of(pid):
+    """What a process and its children block, ignore and catch, as Linux tells."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {
+        number: [
+            line
+            for line in Path(f"/proc/{number}/status").read_text().splitlines()
+            if line.startswith(("Name", "Sig", "ShdPnd"))
+        ]
+        for number in (str(pid), *children)
+    }
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_go_to_the_program_and_the_run_is_told(tmp_path, number):
     (tmp_path / "train.py").write_text(LOOP + "while True: step(); print('.', flush=True)")
@@ -180,7 +194,13 @@ def test_signals_go_to_the_program_and_the_run_is_told(tmp_path, number):
         process.stdout.readline()
     time.sleep(1)
     os.kill(process.pid, number)
-    process.communicate(timeout=60)
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        told = signals_of(process.pid)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        pytest.fail(f"{number.name} was lost: {told}")
     record = json.loads((tmp_path / "w.json").read_text())
     assert process.returncode == record["exit_code"] == 128 + number
     assert signal.Signals(number).name in record["ended"]
