@@ -36,6 +36,8 @@ from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 HOST_IDLE = ("idle_host", "idle_latency")
 """What `Evidence.host_ms` is part of."""
+_OF_TRAINING = ("backward", "recompute", "optimizer", "graph")
+"""Phases of which a step of training has some; a graph may have any."""
 _UPDATE = r"(^| / )Optimizer\.step#"
 """Ranges that PyTorch writes around an update, among those around an owner."""
 
@@ -114,6 +116,13 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     def idle(self) -> str:
         """What it is called when the device does nothing."""
         return "time without an operator" if self.on_cpu else "idle GPU"
+
+    @cached_property
+    def infers(self) -> bool:
+        """Whether nothing trains, as the file says, or as steps of forward passes alone do."""
+        if any(w.code in ("inference", "inference-server") for w in self.quality.warnings):
+            return True
+        return bool(self.busy_ms("forward")) and not self.busy_ms(*_OF_TRAINING)
 
     @cached_property
     def operators(self) -> Mapping[str, OperatorPace]:

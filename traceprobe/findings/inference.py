@@ -1,13 +1,8 @@
-"""Whether steps are of training, and what advice says where they are not."""
+"""What advice says where nothing trains."""
 
 from __future__ import annotations
 
 import re
-
-from traceprobe.findings.evidence import Evidence
-
-_OF_TRAINING = ("backward", "recompute", "optimizer", "graph")
-"""Phases of which a step of training has some; a graph may have any."""
 
 _OF_INFERENCE = (
     (r"Run forward pass and loss", "Run the forward pass"),
@@ -19,13 +14,6 @@ _OF_INFERENCE = (
     (r"fused losses and norms", "fused norms"),
 )
 """What to write instead of what is about losses and updates."""
-
-
-def infers(evidence: Evidence) -> bool:
-    """Whether nothing trains, as the file says, or as steps of nothing but a forward pass do."""
-    if any(w.code in ("inference", "inference-server") for w in evidence.quality.warnings):
-        return True
-    return bool(evidence.busy_ms("forward")) and not evidence.busy_ms(*_OF_TRAINING)
 
 
 def in_words_of_inference(advice: str) -> str:

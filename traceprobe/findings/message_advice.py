@@ -11,7 +11,6 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.inference import infers
 from traceprobe.formatting import counted, significant
 from traceprobe.model.contention import HIDDEN_COST, SLOW_GBPS
 from traceprobe.records.rank import Rank
@@ -159,7 +158,7 @@ def _fitting(
     small: bool,
     overlap_pct: float,
 ) -> Remedy:
-    if infers(evidence):
+    if evidence.infers:
         return FORWARD_ONLY
     if _mostly(exposed, *EXCHANGED):
         return EXCHANGE

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence, Saving
-from traceprobe.findings.inference import in_words_of_inference, infers
+from traceprobe.findings.inference import in_words_of_inference
 from traceprobe.findings.vendors import in_words_of
 from traceprobe.records.report import Finding, Status
 from traceprobe.records.site import Site
@@ -90,7 +90,7 @@ class Rule(msgspec.Struct, frozen=True):
             answer = self.answer(evidence)
         asking = answer.status in ("warn", "fail")
         say = partial(in_words_of, evidence.vendor)
-        advice = in_words_of_inference(answer.advice) if infers(evidence) else answer.advice
+        advice = in_words_of_inference(answer.advice) if evidence.infers else answer.advice
         finding = Finding(
             id=self.id,
             status=answer.status,

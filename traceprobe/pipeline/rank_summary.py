@@ -240,14 +240,7 @@ def _attention(
 
 def _logits(account: DeviceTimeline, inside: pl.DataFrame, trace: Trace) -> Logits | UnsetType:
     found = logits(inside, account.process.operators, trace.names, trace.operands)
-    if found is None:
-        return UNSET
-    return Logits(
-        classes=found.classes,
-        positions=found.positions,
-        total_ns=found.ns,
-        products_ns=found.products_ns,
-    )
+    return UNSET if found is None else msgspec.convert(found, Logits, from_attributes=True)
 
 
 def _masked_attention(
@@ -255,7 +248,7 @@ def _masked_attention(
 ) -> MaskedAttention | UnsetType:
     operators = account.process.operators
     found = masked_attention(inside, operators, trace.names, trace.operands)
-    return UNSET if found is None else MaskedAttention(ns=found.ns, hidden_ns=found.hidden_ns)
+    return UNSET if found is None else msgspec.convert(found, MaskedAttention, from_attributes=True)
 
 
 def _embedding_tables(account: DeviceTimeline, trace: Trace) -> list[EmbeddingTable] | UnsetType:

@@ -28,6 +28,7 @@ from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.numbering import numbered
 from traceprobe.model.operands import Operands
 from traceprobe.model.taxonomy import Phase
+from traceprobe.timeline.operators import MODEL_PHASES
 from traceprobe.timeline.score_masks import hidden_scores
 
 FARTHEST = 16
@@ -38,7 +39,6 @@ BACKWARD_PRODUCTS = 5 / 4
 COPIES = "memory"
 """Stands for the class of copies inside the device."""
 _CHOOSES = re.compile(r"top_?k|sort|multinomial", re.IGNORECASE)
-_PHASES = (int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE))
 
 
 class AttentionKernels(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ def unfused_attention(
     """
     wanted = [int(Kind.KERNEL), int(Kind.D2D)]
     rows = ops.select("kind", "phase", "stream", "thread", "launch_t0", "name", "t0", "t1").filter(
-        pl.col("kind").is_in(wanted) & pl.col("phase").is_in(_PHASES)
+        pl.col("kind").is_in(wanted) & pl.col("phase").is_in(MODEL_PHASES)
     )
     distinct, of_row = numbered(rows["name"].to_numpy())
     classes = [kernel_class(names[number]) for number in distinct]

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from traceprobe.model.accounting import BATCH_BYTES, MIN_COVERAGE
+from traceprobe.model.accounting import MIN_COVERAGE
 from traceprobe.model.codes import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.events import rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
@@ -107,11 +107,10 @@ def device_timeline(
     marker = process.marker
     count = len(marker.starts) if marker else 0
     windows = iterations.gpu_windows(iteration, kind, t0, t1, marker)
-    columns = iteration, t0, t1
-    windows = iterations.with_beginnings(windows, columns, marker, _whole(process), _waits(process))
-    batch = (kind == int(Kind.H2D)) & (ops["bytes"].to_numpy() >= BATCH_BYTES)
-    marked = process.host.data_annotated
-    windows = iterations.with_its_beginning(windows, columns, batch, marker, marked)
+    windows = iterations.with_beginnings(
+        windows, (iteration, t0, t1), marker, _whole(process), _waits(process)
+    )
+    windows = iterations.with_its_beginning(windows, ops, marker, process.host.data_annotated)
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     launched = ops["thread"].to_numpy() != UNKNOWN

@@ -16,17 +16,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Bools, Kind
+from traceprobe.model.codes import UNKNOWN, Bools
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.numbering import numbered
 from traceprobe.model.operands import Operand, Operands
-from traceprobe.model.taxonomy import Phase
-from traceprobe.timeline.operators import launching_rows
+from traceprobe.timeline.operators import launching_rows, model_kernels
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _TYPES = ("double", "c10::complex<double>")
 _NAMED = re.compile(
@@ -42,7 +44,6 @@ _OTHERWISE = re.compile(
 )
 """Names of kernels that compute with fewer bits."""
 _GRAPH = re.compile(r"CompiledFunction|Torch-Compiled")
-_PHASES = [int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE)]
 
 
 class DoubleKernels(msgspec.Struct, frozen=True):
@@ -74,9 +75,7 @@ def double_kernels(
         names, operands: of the trace.
         noted: compiled kernels of which the recording knows that they do; None of none that knows.
     """
-    rows = ops.select("kind", "phase", "thread", "launch_t0", "name", "t0", "t1").filter(
-        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PHASES)
-    )
+    rows = model_kernels(ops)
     distinct, of_row = numbered(rows["name"].to_numpy())
     known = frozenset(noted or ())
     each = [names[number] for number in distinct.tolist()]

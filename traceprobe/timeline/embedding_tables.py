@@ -51,7 +51,8 @@ def embedding_tables(
     """
     if not operands or not len(operators):
         return []
-    calls = operators.filter(pl.col("operands") != UNKNOWN).group_by("name", "operands").len()
+    noted = operators.select("name", "operands").filter(pl.col("operands") != UNKNOWN)
+    calls = noted.group_by("name", "operands").len()
     looked_up, gradients = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     widths, multiplied = set[int](), set[tuple[int, ...]]()
     for number, which, count in calls.rows():

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from traceprobe.formatting import counted, percent
 from traceprobe.model.accounting import (
+    BATCH_BYTES,
     LAUNCHED_BEFORE,
     LONE_WAIT,
     MIN_COVERAGE,
@@ -125,9 +126,8 @@ def with_beginnings(
         return windows
     if not 2 <= np.count_nonzero(whole[index]) <= ENOUGH:
         return windows
-    iteration, t0, t1 = ops
-    earlier = [(iteration < k) & (t0 < begin) for k, begin in zip(index, edges[:-1], strict=True)]
-    ended = np.array([t1[rows].max(initial=marker.starts[0]) for rows in earlier])
+    begun = zip(index.tolist(), edges[:-1].tolist(), strict=True)
+    ended = np.array([_ended(ops, marker, k, begin) for k, begin in begun])
     own = np.maximum(edges[:-1] - np.maximum(ended, marker.starts[index]), 0)
     if np.median(own[1:]) <= UNRECORDED * np.median(np.diff(edges)[:-1]):
         return windows
@@ -143,8 +143,7 @@ def with_beginnings(
 
 def with_its_beginning(
     windows: GpuWindows,
-    ops: tuple[Int64s, Int64s, Int64s],
-    batch: Bools,
+    ops: pl.DataFrame,
     marker: StepMarker | None,
     waits: Intervals,
 ) -> GpuWindows:
@@ -156,19 +155,22 @@ def with_its_beginning(
     loader that starts.
 
     Args:
-        ops: iteration, start and end of each op of the device, as for `gpu_windows`.
-        batch: which ops copy what may be a batch.
+        ops: of the device, with columns iteration, kind, bytes, t0 and t1.
         waits: of the host for data, as ranges mark them.
     """
     if marker is None or not windows.ends or len(windows.index) != 1:
         return windows
-    iteration, t0, t1 = ops
+    iteration, t0, t1 = (ops[name].to_numpy() for name in ("iteration", "t0", "t1"))
     (number,), (begin, end) = windows.index.tolist(), windows.edges.tolist()
-    others = t1[(iteration < number) & (t0 < begin)]
-    least = int(max(marker.starts[number], others.max(initial=marker.starts[0])))
-    least = max(least, 2 * int(t0.min()) - int(t1.max()))
-    inside = (waits.t1 > least) & (waits.t0 < begin)
-    known = waits.t0[inside] if inside.any() else t0[batch & (iteration == number)]
+    ended = _ended((iteration, t0, t1), marker, number, begin)
+    least = max(int(marker.starts[number]), ended, 2 * int(t0.min()) - int(t1.max()))
+    known = waits.t0[(waits.t1 > least) & (waits.t0 < begin)]
+    if not len(known):
+        batch = (pl.col("kind") == int(Kind.H2D)) & (pl.col("bytes") >= BATCH_BYTES)
+        own = ops.select("iteration", "kind", "bytes", "t0").filter(
+            batch & (pl.col("iteration") == number)
+        )
+        known = own["t0"].to_numpy()
     first = int(known.min(initial=begin))
     if begin - first >= LONE_WAIT * (end - begin):
         return windows
@@ -176,6 +178,16 @@ def with_its_beginning(
     if begin - first <= UNRECORDED * (end - begin):
         return windows
     return replace(windows, edges=np.array([first, end], dtype=np.int64))
+
+
+def _ended(ops: tuple[Int64s, Int64s, Int64s], marker: StepMarker, number: int, begin: int) -> int:
+    """When all has ended that began before a window does, and is of no iteration or of one before.
+
+    Args:
+        ops: iteration, start and end of each op of the device.
+    """
+    iteration, t0, t1 = ops
+    return int(t1[(iteration < number) & (t0 < begin)].max(initial=marker.starts[0]))
 
 
 def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int64s, Int64s]:

@@ -8,25 +8,28 @@ with a tensor that has as many in a dimension are output layer, loss, and the gr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Int64s, Kind
+from traceprobe.model.codes import UNKNOWN, Int64s
+from traceprobe.model.events import rows_named
 from traceprobe.model.kernel_classes import multiplies
+from traceprobe.model.numbering import numbered
 from traceprobe.model.operands import Operands
-from traceprobe.model.taxonomy import Phase
-from traceprobe.timeline.operators import launching_rows
+from traceprobe.timeline.operators import launching_rows, model_kernels
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MANY_CLASSES = 10_000
 """Classes from which on scores of them are looked at: vocabularies have some ten thousand words."""
 _SCORED = "aten::_log_softmax"
 _LOOKUP = "embedding"
 """In names of operators that read rows of a table with as many, and compute no scores."""
-_PHASES = [int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE)]
 
 
 class Logits(msgspec.Struct, frozen=True):
@@ -34,12 +37,12 @@ class Logits(msgspec.Struct, frozen=True):
 
     Args:
         classes: that are told apart. positions: that are scored, in all calls together.
-        ns: durations. products_ns: of that, of products of matrices.
+        total_ns: durations. products_ns: of that, of products of matrices.
     """
 
     classes: int
     positions: int
-    ns: int
+    total_ns: int
     products_ns: int
 
 
@@ -53,16 +56,16 @@ def logits(
         operators: of the same process, `HOST_OPERATORS`.
         names, operands: of the trace.
     """
-    if not operands or not len(operators):
+    many = _many(operators, names, operands)
+    if not many:
         return None
-    rows = ops.select("kind", "phase", "thread", "launch_t0", "name", "t0", "t1").filter(
-        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PHASES)
-    )
+    rows = model_kernels(ops)
     at = launching_rows(rows, operators)
     rows, at = rows.filter(at != UNKNOWN), at[at != UNKNOWN]
     given = operators["operands"].to_numpy()[at]
     called = operators["name"].to_numpy()[at]
-    scored = _scored(at, called, given, names, operands)
+    losses = called == names.index(_SCORED)
+    scored = _scored(at[losses], given[losses], many, operands)
     if not scored:
         return None
     (classes, positions), *_ = scored.most_common(1)
@@ -71,22 +74,39 @@ def logits(
     lookups = [number for number in np.unique(called).tolist() if _LOOKUP in names[number]]
     chosen = np.isin(given, having) & ~np.isin(called, lookups)
     took = (rows["t1"] - rows["t0"]).to_numpy()[chosen]
-    product = np.array([multiplies(names[n]) for n in rows["name"].to_numpy()[chosen]], dtype=bool)
+    distinct, of_row = numbered(rows["name"].to_numpy()[chosen])
+    product = np.array([multiplies(names[n]) for n in distinct.tolist()], dtype=np.bool_)[of_row]
     return Logits(classes, positions, int(took.sum()), int(took[product].sum()))
 
 
+def _many(
+    operators: pl.DataFrame, names: Sequence[str], operands: Sequence[Operands]
+) -> frozenset[int]:
+    """Numbers of the operands with which a loss over many classes is called."""
+    calls = rows_named(operators.select("name", "operands"), names, lambda name: name == _SCORED)
+    known = calls["operands"].unique().to_list()
+    return frozenset(n for n in known if n != UNKNOWN and _scores(operands[n]))
+
+
+def _scores(operands: Operands) -> tuple[int, ...]:
+    """Shape of what a loss over many classes reads; empty of another."""
+    shape = operands[0].dims[0] if operands[0].dims else ()
+    return shape if shape and shape[-1] >= MANY_CLASSES else ()
+
+
 def _scored(
-    at: Int64s, called: Int64s, given: Int64s, names: Sequence[str], operands: Sequence[Operands]
+    at: Int64s, given: Int64s, many: Collection[int], operands: Sequence[Operands]
 ) -> Counter[int]:
-    """Positions by the number of classes, of each call once."""
+    """Positions by the number of classes, of each call once.
+
+    Args:
+        at: rows of the losses that launch kernels. given: what they are called with.
+    """
     found = Counter[int]()
-    first = np.unique(at, return_index=True)[1]
-    for name, number in zip(called[first].tolist(), given[first].tolist(), strict=True):
-        if number == UNKNOWN or names[name] != _SCORED:
-            continue
-        shape = operands[number][0].dims[0] if operands[number][0].dims else ()
-        if shape and shape[-1] >= MANY_CLASSES:
-            found[shape[-1]] += prod(shape[:-1])
+    for number in given[np.unique(at, return_index=True)[1]].tolist():
+        if number in many:
+            *positions, classes = _scores(operands[number])
+            found[classes] += prod(positions)
     return found
 
 

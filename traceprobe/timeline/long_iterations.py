@@ -125,13 +125,13 @@ def long_iterations(
     if not working.any() and _has_longer_input(account, used, long):
         return None
     windows, rest = used[long], used[~long]
-    every = _period(account.index[windows], account.index[used])
+    numbers = account.index[windows]
+    every = _period(numbers, account.index[used])
     if every is None and _are_of_any_length(counts, length, long):
         return None
     extra_ns = round(float(length[long].sum() - long.sum() * length[~long].mean()))
     if extra_ns <= 0:  # they work more, and wait so much less
         return None
-    numbers = account.index[windows]
     once = len(windows) == 1 or (len(windows) == 2 and bool(numbers[1] - numbers[0] == 1))
     beside, period = 0, None
     # A single wait for data is told from a burst of the loader by other means.

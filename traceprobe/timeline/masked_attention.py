@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Kind
+from traceprobe.model.codes import UNKNOWN
 from traceprobe.model.kernel_classes import ATTENTION, multiplies
 from traceprobe.model.numbering import numbered
 from traceprobe.model.operands import Operand, Operands
-from traceprobe.model.taxonomy import Phase
-from traceprobe.timeline.operators import launching_rows
+from traceprobe.timeline.operators import launching_rows, model_kernels
 from traceprobe.timeline.score_masks import CAUSAL
 
+if TYPE_CHECKING:
+    import polars as pl
+
 _FUSED = re.compile(ATTENTION, re.IGNORECASE)
-_PHASES = (int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE))
 
 
 class MaskedAttention(msgspec.Struct, frozen=True):
@@ -49,9 +50,7 @@ def masked_attention(
     """
     if not operands or not len(operators):
         return None
-    rows = ops.select("kind", "phase", "thread", "launch_t0", "name", "t0", "t1").filter(
-        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(_PHASES)
-    )
+    rows = model_kernels(ops)
     distinct, of_row = numbered(rows["name"].to_numpy())
     fused = np.array([_is_fused(names[number]) for number in distinct.tolist()], dtype=np.bool_)
     rows = rows.filter(fused[of_row]) if len(rows) else rows

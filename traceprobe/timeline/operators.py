@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import polars as pl
 
-from traceprobe.model.codes import UNKNOWN, Int64s
+from traceprobe.model.codes import UNKNOWN, Int64s, Kind
+from traceprobe.model.taxonomy import Phase
 
-if TYPE_CHECKING:
-    import polars as pl
+MODEL_PHASES = (int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE))
+"""Those in which a model computes: not the update of its parameters, nor what no range tells."""
 
 
 def parents(t0: Int64s, t1: Int64s) -> Int64s:
@@ -48,6 +48,17 @@ def innermost_rows(t0: Int64s, t1: Int64s, parent: Int64s, instants: Int64s) -> 
         outside = at >= 0
         outside[outside] = t1[at[outside]] < instants[outside]
     return at
+
+
+def model_kernels(ops: pl.DataFrame) -> pl.DataFrame:
+    """Kernels of forward and backward pass, with columns for `launching_rows`, name, t0 and t1.
+
+    Args:
+        ops: with these, `kind` and `phase`.
+    """
+    return ops.select("kind", "phase", "thread", "launch_t0", "name", "t0", "t1").filter(
+        (pl.col("kind") == int(Kind.KERNEL)) & pl.col("phase").is_in(MODEL_PHASES)
+    )
 
 
 def launching_operators(ops: pl.DataFrame, operators: pl.DataFrame) -> Int64s:

@@ -122,13 +122,11 @@ def find_step_marker(
         .filter((pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN))["launch_t0"]
         .to_numpy()
     )
-    launched = (pl.col("role") == int(Role.BACKWARD)) & (pl.col("thread") != UNKNOWN)
-    backward = ops.filter(launched)["launch_t0"].to_numpy()
     weak: StepMarker | None = None
     by_optimizer = partial(_by_optimizer, operators, ops)
     for candidates in (_by_counter, _by_name, by_optimizer, _by_dataloader):
         for marker in candidates(named, launches):
-            if weak is not None and _are_micro_batches(marker, weak, backward):
+            if weak is not None and _are_micro_batches(marker, weak, ops):
                 return weak
             if marker.windows >= ENOUGH:
                 return marker
@@ -346,18 +344,20 @@ def _by_dataloader(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
         yield ranges.marker("dataloader", name, rows, 0.7, outside=False)
 
 
-def _are_micro_batches(marker: StepMarker, updates: StepMarker, backward: Int64s) -> bool:
+def _are_micro_batches(marker: StepMarker, updates: StepMarker, ops: pl.DataFrame) -> bool:
     """Whether marks are of micro-batches: as many with a backward pass between any two updates.
 
     Then updates mark the iterations, few as they are. Two updates have one iteration between them,
     and the micro-batches beside it tell more than it does.
 
     Args:
-        backward: host times of launches in backward passes.
+        ops: of the process.
     """
     if updates.kind != "optimizer" or updates.windows < 2:
         return False
-    passes = marker.starts[marker.count(pl.Series(backward)) > 0]
+    launched = (pl.col("role") == int(Role.BACKWARD)) & (pl.col("thread") != UNKNOWN)
+    backward = ops.select("role", "thread", "launch_t0").filter(launched)["launch_t0"]
+    passes = marker.starts[marker.count(backward) > 0]
     each = np.unique(np.diff(np.searchsorted(passes, updates.starts)))
     return len(each) == 1 and int(each[0]) > 1
 
