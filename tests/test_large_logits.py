@@ -59,8 +59,15 @@ def test_output_layer_and_loss_are_known_by_the_classes(tmp_path):
 
 @pytest.mark.parametrize(
     "calls",
-    [OTHERS, HEAD[:2], [("aten::_log_softmax", [[512, 9_999]], ELEMENTWISE)]],
-    ids=["no such loss", "no loss", "few classes"],
+    [
+        OTHERS,
+        HEAD[:2],
+        [("aten::_log_softmax", [[512, 9_999]], ELEMENTWISE)],
+        [("aten::_log_softmax", [], ELEMENTWISE)],
+        [("aten::_log_softmax", [[]], ELEMENTWISE)],
+        [("aten::_log_softmax", [[0, WORDS]], ELEMENTWISE)],
+    ],
+    ids=["no such loss", "no loss", "few classes", "no operand", "no shape", "no position"],
 )
 def test_without_a_loss_over_many_classes_there_are_none(tmp_path, calls):
     assert summary_of(tmp_path, *calls).logits is UNSET

@@ -89,9 +89,9 @@ def _many(
 
 
 def _scores(operands: Operands) -> tuple[int, ...]:
-    """Shape of what a loss over many classes reads; empty of another."""
-    shape = operands[0].dims[0] if operands[0].dims else ()
-    return shape if shape and shape[-1] >= MANY_CLASSES else ()
+    """Shape of what a loss over many classes reads; empty of another, and of no positions."""
+    shape = operands[0].dims[0] if operands and operands[0].dims else ()
+    return shape if shape and shape[-1] >= MANY_CLASSES and all(shape) else ()
 
 
 def _scored(
